@@ -1,0 +1,34 @@
+"""Directories <-> models: what is written here, every Llama-reading tool opens."""
+
+from mlxgpt.checkpoint.files import read_json, write_atomic, write_json, write_text
+from mlxgpt.checkpoint.model_dir import (
+    load,
+    load_config,
+    load_model,
+    load_stop_ids,
+    model_directory,
+    publish_weights,
+    read_weights,
+    save_description,
+    save_model,
+)
+from mlxgpt.checkpoint.training_state import TrainingState, load_state, save_state
+
+__all__ = [
+    "TrainingState",
+    "load",
+    "load_config",
+    "load_model",
+    "load_state",
+    "load_stop_ids",
+    "model_directory",
+    "publish_weights",
+    "read_json",
+    "read_weights",
+    "save_description",
+    "save_model",
+    "save_state",
+    "write_atomic",
+    "write_json",
+    "write_text",
+]

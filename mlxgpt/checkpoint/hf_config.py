@@ -1,0 +1,121 @@
+"""GPTConfig <-> a Llama's `config.json`; what this network cannot compute is refused by name."""
+
+from typing import Any
+
+from mlxgpt.errors import CheckpointError, ConfigError
+from mlxgpt.model import GPTConfig
+
+
+def to_hf(config: GPTConfig, eos_token_id: int | None, dtype: str = "float32") -> dict[str, Any]:
+    """Return a config.json that transformers and mlx-lm read as the same network.
+
+    The rotary base is written twice, since transformers 5 reads `rope_parameters` and mlx-lm
+    `rope_theta`; `tie_word_embeddings` always, since their defaults differ.
+    """
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": config.n_embd,
+        "intermediate_size": config.mlp_size,
+        "num_hidden_layers": config.n_layer,
+        "num_attention_heads": config.n_head,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_size,
+        "rms_norm_eps": config.rms_norm_eps,
+        "vocab_size": config.vocab,
+        "max_position_embeddings": config.max_seq_len,
+        "rope_theta": config.rope_theta,
+        "rope_parameters": {"rope_theta": config.rope_theta, "rope_type": "default"},
+        "tie_word_embeddings": config.tie_embeddings,
+        "bos_token_id": eos_token_id,
+        "eos_token_id": eos_token_id,
+        "pad_token_id": None,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "use_cache": True,
+        "torch_dtype": dtype,
+    }
+
+
+def from_hf(raw: dict[str, Any], where: str) -> GPTConfig:
+    """Return the `GPTConfig` of a config.json. `where` names the file in messages.
+
+    Raises `CheckpointError` for another architecture, a feature that this network lacks, a missing
+    or a contradictory size.
+    """
+    if raw.get("model_type") != "llama":
+        raise CheckpointError(
+            f"{where}: model_type {raw.get('model_type')!r} is not supported; known: 'llama'"
+        )
+    for key, fine in (
+        ("hidden_act", ("silu", None)),
+        ("attention_bias", (False, None)),
+        ("mlp_bias", (False, None)),
+        ("sliding_window", (None,)),
+        ("quantization", (None,)),
+        ("quantization_config", (None,)),
+    ):
+        if raw.get(key) not in fine:
+            raise CheckpointError(f"{where}: {key} = {raw[key]!r} is not supported")
+
+    def size(key: str) -> int:
+        value = raw.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise CheckpointError(f"{where}: '{key}' must be a whole number above 0, got {value!r}")
+        return value
+
+    def number(key: str, default: float) -> float:
+        value = raw.get(key, default)
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise CheckpointError(f"{where}: '{key}' must be a number, got {value!r}")
+        return float(value)
+
+    try:
+        return GPTConfig(
+            n_layer=size("num_hidden_layers"),
+            n_embd=size("hidden_size"),
+            n_head=size("num_attention_heads"),
+            n_kv_head=size("num_key_value_heads") if raw.get("num_key_value_heads") else None,
+            head_dim=size("head_dim") if raw.get("head_dim") else None,
+            intermediate_size=size("intermediate_size"),
+            vocab_size=size("vocab_size"),
+            max_seq_len=size("max_position_embeddings"),
+            rope_theta=_rope_theta(raw, where),
+            rms_norm_eps=number("rms_norm_eps", 1e-6),
+            # transformers leaves the key out where it has its default, which is untied for Llama
+            tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
+        )
+    except ConfigError as e:
+        raise CheckpointError(f"{where}: {e}") from e
+
+
+def _rope_theta(raw: dict[str, Any], where: str) -> float:
+    """Read the rotary base from the new key (`rope_parameters`) or the old ones."""
+    parameters = raw.get("rope_parameters") or {}
+    scaling = raw.get("rope_scaling") or {}
+    if not isinstance(parameters, dict) or not isinstance(scaling, dict):
+        raise CheckpointError(f"{where}: rope_parameters and rope_scaling must be objects")
+    for group in (parameters, scaling):
+        kind = group.get("rope_type", group.get("type", "default"))
+        if kind != "default":
+            raise CheckpointError(
+                f"{where}: rotary type {kind!r} is not supported; known: 'default'"
+            )
+    theta = parameters.get("rope_theta", raw.get("rope_theta", 10000.0))
+    if not isinstance(theta, (int, float)) or isinstance(theta, bool):
+        raise CheckpointError(f"{where}: 'rope_theta' must be a number, got {theta!r}")
+    return float(theta)
+
+
+def stop_ids(*configs: dict[str, Any]) -> frozenset[int]:
+    """Return the union of `eos_token_id` (an id, a list, null or absent) over config files."""
+    ids: set[int] = set()
+    for config in configs:
+        value = config.get("eos_token_id")
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, int) and not isinstance(one, bool):
+                ids.add(one)
+    return frozenset(ids)

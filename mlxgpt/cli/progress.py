@@ -1,0 +1,102 @@
+"""Events of preparing and training -> a live line in a terminal, plain lines elsewhere."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from mlxgpt.train.evaluate import Evaluation
+from mlxgpt.train.observer import StepReport
+
+_PLAIN_SECONDS = 15.0
+"""Between two plain lines where there is no terminal to keep a live one in."""
+
+
+class TrainingProgress:
+    """Shows the preparation as one bar per task, and the training as one bar with its numbers."""
+
+    def __init__(self, steps: int) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self._steps = steps
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[unit]}"),
+            TimeRemainingColumn(compact=True),
+            console=self.console,
+            disable=not self.console.is_terminal,
+            expand=True,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._printed = time.monotonic()
+        self._val = ""
+
+    def __enter__(self) -> "TrainingProgress":
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def prepare(self, what: str, done: int, total: int) -> None:
+        """Show that `done` of `total` units of `what` are done."""
+        if what not in self._tasks:
+            for task in self._tasks.values():
+                self._finish(task)
+            self._tasks[what] = self._bars.add_task(what, total=total or None, unit="")
+            self._plain(what)
+        unit = f"{100 * done / total:3.0f} %" if total else ""
+        self._bars.update(self._tasks[what], completed=done, total=total or None, unit=unit)
+
+    def start_training(self, done: int) -> None:
+        """Replace the bars of the preparation by the one of the training."""
+        for task in self._tasks.values():
+            self._bars.remove_task(task)
+        task = self._bars.add_task("compiling", total=self._steps, completed=done, unit="")
+        self._tasks = {"training": task}
+
+    def stepped(self, report: StepReport) -> None:
+        numbers = f"loss {report.loss:.3f}{self._val}"
+        speed = f"{report.tok_per_sec:,.0f} tok/s"
+        text = f"step {report.step}/{self._steps}  {numbers}"
+        self._bars.update(
+            self._tasks["training"], completed=report.step, description=text, unit=speed
+        )
+        if time.monotonic() - self._printed > _PLAIN_SECONDS:
+            self._plain(f"{text}  {speed}")
+
+    def validated(self, step: int, evaluation: Evaluation) -> None:
+        self._val = f"  val {evaluation.loss:.3f}"
+        self.console.print(
+            f"step {step:>6}  validation loss {evaluation.loss:.4f}  "
+            f"{evaluation.bits_per_byte:.4f} bits/byte"
+        )
+        self._printed = time.monotonic()
+
+    def saved(self, step: int) -> None: ...
+
+    def say(self, line: str) -> None:
+        """Print a line above the bars."""
+        self.console.print(line, markup=False, soft_wrap=True)
+
+    def _plain(self, line: str) -> None:
+        if not self.console.is_terminal:
+            self.console.print(line, markup=False, soft_wrap=True)
+            self._printed = time.monotonic()
+
+    def _finish(self, task: TaskID) -> None:
+        total = self._bars.tasks[self._bars.task_ids.index(task)].total
+        if total:
+            self._bars.update(task, completed=total)

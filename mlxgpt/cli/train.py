@@ -1,0 +1,147 @@
+"""`mlxgpt train`: flags -> a run directory with a model in it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from mlxgpt.cli.progress import TrainingProgress
+    from mlxgpt.train import Outcome, Prepared, RunDirectory
+
+Text = str | None
+Whole = int | None
+Number = float | None
+
+
+def train(
+    context: typer.Context,
+    corpus: Annotated[
+        Text,
+        typer.Option(help="File, folder, glob, or a built-in corpus: python, shakespeare."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run directory. [default: runs/CORPUS-N]")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the run in this directory.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run in --out, if there is one.")
+    ] = False,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="YAML file; flags override it.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any setting of run.yaml, such as optimizer.beta2=0.95."),
+    ] = None,
+    preset: Annotated[
+        Text, typer.Option(help="Shape of the model: 0.8m 3m 10m 23m 75m 270m 1b.")
+    ] = None,
+    tokenizer: Annotated[
+        Text, typer.Option(help="bpe, char, or a directory with a tokenizer.json.")
+    ] = None,
+    vocab_size: Annotated[Whole, typer.Option(help="Ids of a bpe tokenizer trained here.")] = None,
+    steps: Annotated[Whole, typer.Option(help="Optimizer steps.")] = None,
+    batch: Annotated[Whole, typer.Option(help="Windows in a micro-batch.")] = None,
+    grad_accum: Annotated[Whole, typer.Option(help="Micro-batches in a step.")] = None,
+    ctx: Annotated[Whole, typer.Option(help="Tokens in a window.")] = None,
+    n_layer: Annotated[Whole, typer.Option(help="Transformer blocks.")] = None,
+    n_embd: Annotated[Whole, typer.Option(help="Width of the network.")] = None,
+    n_head: Annotated[Whole, typer.Option(help="Query heads.")] = None,
+    n_kv_head: Annotated[Whole, typer.Option(help="Key/value heads: 1 is MQA.")] = None,
+    optimizer: Annotated[Text, typer.Option(help="adamw or muon.")] = None,
+    max_lr: Annotated[Number, typer.Option(help="Peak learning rate of AdamW.")] = None,
+    lr_schedule: Annotated[Text, typer.Option(help="constant, cosine, linear or wsd.")] = None,
+    warmup: Annotated[Whole, typer.Option(help="Steps of rising learning rate.")] = None,
+    weight_decay: Annotated[Number, typer.Option(help="Decoupled decay of matrices.")] = None,
+    dropout: Annotated[Number, typer.Option(help="Dropout rate, in training only.")] = None,
+    dtype: Annotated[Text, typer.Option(help="float32 or bfloat16.")] = None,
+    seed: Annotated[Whole, typer.Option(help="Decides everything random.")] = None,
+    val_fraction: Annotated[Number, typer.Option(help="Share of the text held back.")] = None,
+    eval_every: Annotated[Whole, typer.Option(help="Steps between validations.")] = None,
+    save_every: Annotated[Whole, typer.Option(help="Steps between saves.")] = None,
+    init_from: Annotated[
+        Text, typer.Option(help="Model directory to take the first weights from.")
+    ] = None,
+) -> None:
+    """Train a model from scratch on your text."""
+    flags: dict[str, Any] = {
+        "data.corpus": corpus,
+        "data.val_fraction": val_fraction,
+        "tokenizer.source": tokenizer,
+        "tokenizer.vocab_size": vocab_size,
+        "model.max_seq_len": ctx,
+        "model.n_layer": n_layer,
+        "model.n_embd": n_embd,
+        "model.n_head": n_head,
+        "model.n_kv_head": n_kv_head,
+        "optimizer.name": optimizer,
+        "optimizer.max_lr": max_lr,
+        "optimizer.lr_schedule": lr_schedule,
+        "optimizer.warmup_steps": warmup,
+        "optimizer.weight_decay": weight_decay,
+        "steps": steps,
+        "micro_batch_size": batch,
+        "grad_accum_steps": grad_accum,
+        "dropout": dropout,
+        "dtype": dtype,
+        "seed": seed,
+        "eval_every": eval_every,
+        "save_every": save_every,
+        "init_from": init_from,
+    }
+    from mlxgpt.cli.progress import TrainingProgress
+    from mlxgpt.errors import ConfigError
+    from mlxgpt.train import RunDirectory, assemble, prepare_resume, prepare_run
+
+    if resume is not None:
+        given = [p.opts[0] for p in context.command.params if _given(context, p.name)]
+        if given != ["--resume"]:
+            other = next(name for name in given if name != "--resume")
+            raise ConfigError(
+                f"{other} cannot be combined with --resume: a resumed run keeps the settings in "
+                f"its run.yaml; to change them, start a new run with --init-from {resume}"
+            )
+        run = RunDirectory(resume)
+        with TrainingProgress(run.config().steps) as progress:
+            prepared = prepare_resume(run, progress.prepare)
+            outcome = _train(prepared, run, progress)
+    else:
+        wanted = assemble(config, preset, flags, set_ or [])
+        run = RunDirectory(out or RunDirectory.unused(wanted.data.corpus))
+        run.check_free(overwrite=overwrite)
+        with TrainingProgress(wanted.steps) as progress:
+            prepared = prepare_run(wanted, progress.prepare)
+            run.create(prepared.config)
+            outcome = _train(prepared, run, progress)
+    if not outcome.finished:
+        raise typer.Exit(130)
+
+
+def _given(context: typer.Context, name: str | None) -> bool:
+    source = context.get_parameter_source(name) if name else None
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _train(prepared: "Prepared", run: "RunDirectory", progress: "TrainingProgress") -> "Outcome":
+    """Run the trainer with the terminal watching, and say what came of it."""
+    from mlxgpt.train import StopRequest, Trainer, describe, examine_environment
+
+    environment = examine_environment(prepared.config)
+    for line in describe(prepared, environment):
+        progress.say(line)
+    trainer = Trainer(prepared, run, environment=environment, observer=progress)
+    progress.start_training(trainer.resume())
+    with StopRequest() as stop:
+        outcome = trainer.run(lambda: stop.requested)
+    plot = run.plot(f"{prepared.corpus.name}, {prepared.config.steps} steps")
+    if outcome.finished:
+        progress.say(f"\nmodel  {run.path}\nplot   {plot}\nnext   mlxgpt generate {run.path}")
+    else:
+        progress.say(
+            f"\nstopped after step {outcome.step}, all saved; go on with:\n"
+            f"  mlxgpt train --resume {run.path}"
+        )
+    return outcome

@@ -1,0 +1,94 @@
+"""A spec (path, glob or name) -> a corpus: documents in a fixed order, streamed."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlxgpt.data.document import Document, read_documents
+from mlxgpt.data.listing import list_files
+from mlxgpt.data.named import NAMES, list_named
+from mlxgpt.data.source_file import SourceFile
+from mlxgpt.errors import DataError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Files read as one long list of documents."""
+
+    name: str
+    """The spec it was opened with."""
+    sources: tuple[SourceFile, ...]
+    text_field: str = "text"
+    num_ignored: int = 0
+    """Files that were met and passed over because of their kind."""
+
+    @property
+    def num_files(self) -> int:
+        return len(self.sources)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on the disk, compressed files as they are."""
+        return sum(source.size for source in self.sources)
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents in order; memory is bounded by the largest of them.
+
+        A document without a single character is dropped: what follows each remaining document in a
+        token file is exactly one end-of-text token, and two of them in a row would mean nothing.
+        Raises `DataError` naming the file and the place for whatever cannot be read.
+        """
+        for source in self.sources:
+            for document in read_documents(source, self.text_field):
+                if document.text:
+                    yield document
+
+    def fingerprint(self) -> str:
+        """Return a sha256 over the bytes of all files, in order, and the settings for reading them.
+
+        Names and places of the files do not count, only what is in them.
+        """
+        digest = hashlib.sha256(b"mlxgpt corpus 1\n")
+        if any(source.kind != "text" for source in self.sources):
+            digest.update(f"field {self.text_field!r}\n".encode())
+        for source in self.sources:
+            source.hash_into(digest)
+        return digest.hexdigest()
+
+    def summary(self) -> str:
+        """Return one line for the user: name, files, size, and what was passed over."""
+        files = "1 file" if self.num_files == 1 else f"{self.num_files:,} files"
+        ignored = f", {self.num_ignored:,} other files ignored" if self.num_ignored else ""
+        return f"{self.name}: {files}, {self.size_bytes / 1e6:.1f} MB{ignored}"
+
+
+def open_corpus(
+    spec: str | Path,
+    *,
+    text_field: str = "text",
+    progress: Callable[[int, int], None] | None = None,
+) -> Corpus:
+    """Find the files that `spec` stands for, without reading them.
+
+    `spec` is a file, a folder, a glob (`**` included) or the name of a built-in corpus. A name wins
+    over a file of that name; `./python` or a `Path` means the file. `progress(done, total)` counts
+    the bytes of a download, where one is needed. Raises `DataError` if there is nothing to read.
+    """
+    name = str(spec)
+    if isinstance(spec, str) and spec in NAMES:
+        sources, ignored = list_named(spec, progress)
+        return Corpus(name, tuple(sources), text_field, ignored)
+    try:
+        sources, ignored = list_files(name)
+    except DataError as e:
+        if re.fullmatch(r"[A-Za-z]+", name) and not Path(name).exists():
+            raise DataError(
+                f"'{name}' is no file, no folder and no built-in corpus{did_you_mean(name, NAMES)}"
+            ) from e
+        raise
+    corpus = Corpus(name, tuple(sources), text_field, ignored)
+    if corpus.size_bytes == 0:
+        raise DataError(f"{name} is empty: there is not a single byte to read")
+    return corpus

@@ -1,0 +1,1 @@
+"""What this computer is and can do: BLAS, GEMM speed, compiler, memory, device. Knows no model."""

@@ -1,0 +1,32 @@
+"""The network: ids -> logits. Knows nothing of text, files, training or scheduling."""
+
+from mlxgpt.model.attend import Attend, CausalAttend, SegmentAttend, causal_mask, sdpa
+from mlxgpt.model.config import GPTConfig
+from mlxgpt.model.cost import (
+    kv_bytes_per_token,
+    non_embedding,
+    num_parameters,
+    train_flops_per_token,
+)
+from mlxgpt.model.dropout import Dropout
+from mlxgpt.model.gpt import GPT
+from mlxgpt.model.initial_weights import init_weights
+from mlxgpt.model.presets import PRESETS, preset
+
+__all__ = [
+    "GPT",
+    "PRESETS",
+    "Attend",
+    "CausalAttend",
+    "Dropout",
+    "GPTConfig",
+    "SegmentAttend",
+    "causal_mask",
+    "init_weights",
+    "kv_bytes_per_token",
+    "non_embedding",
+    "num_parameters",
+    "preset",
+    "sdpa",
+    "train_flops_per_token",
+]

@@ -1,0 +1,24 @@
+"""Dropout as a value that is handed in: a rate and a key. Without one there is no dropout.
+
+So evaluation cannot forget to switch it off, and a mask is a function of its key and place.
+"""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Inverted dropout (Srivastava et al., 2014): zero with probability `rate`, scale the rest."""
+
+    rate: float
+    key: mx.array
+
+    def __call__(self, x: mx.array, place: int) -> mx.array:
+        """Drop from x; `place` names the use inside the network, so that no two share a mask."""
+        kept = 1.0 - self.rate
+        # A key is two words; counting up one of them gives independent streams (Threefry).
+        key = self.key + mx.array([0, place + 1], dtype=mx.uint32)
+        mask = mx.random.bernoulli(kept, x.shape, key=key)
+        return mx.where(mask, x * (1.0 / kept), mx.zeros_like(x))

@@ -1,0 +1,36 @@
+"""A prepared run -> the lines that say, before the first step, what will be trained on what."""
+
+import mlx.core as mx
+
+from mlxgpt.model import kv_bytes_per_token, non_embedding, num_parameters
+from mlxgpt.train.environment import Environment
+from mlxgpt.train.prepare import Prepared
+
+
+def describe(prepared: Prepared, environment: Environment) -> list[str]:
+    """Return a few lines: corpus, tokenizer, model, run, machine, and notes."""
+    config, tokens, tokenizer = prepared.config, prepared.tokens, prepared.tokenizer
+    model, train, val = config.model, tokens.train, tokens.val
+    per_token = train.num_bytes / max(1, train.num_tokens)
+    passes = config.steps * config.tokens_per_step / train.num_tokens
+    heads = f"{model.n_head} heads" + (
+        f" ({model.kv_heads} key/value)" if model.kv_heads != model.n_head else ""
+    )
+    batch = f"{config.micro_batch_size} x {model.max_seq_len}" + (
+        f" x {config.grad_accum_steps}" if config.grad_accum_steps > 1 else ""
+    )
+    workers = f", {config.workers} workers" if config.workers != 1 else ""
+    return [
+        f"corpus     {prepared.corpus.summary()}",
+        f"tokens     {train.num_tokens:,} to train on, {val.num_tokens:,} to validate on"
+        + (" (from the cache)" if tokens.reused else ""),
+        f"tokenizer  {tokenizer.kind}, {tokenizer.vocab_size:,} ids, {per_token:.2f} bytes a token",
+        f"model      {num_parameters(model):,} parameters ({non_embedding(model):,} outside the "
+        f"embedding): {model.n_layer} layers, {model.n_embd} wide, {heads}; "
+        f"{kv_bytes_per_token(model):,} cache bytes a token",
+        f"run        {config.steps:,} steps of {batch} tokens, {passes:.2f} passes; "
+        f"{config.optimizer.name}, {config.dtype}",
+        f"machine    {mx.default_device()}{workers}, "
+        f"{environment.gemm_gflops:,.0f} GFLOP/s measured",
+        *(f"note       {note}" for note in environment.notes),
+    ]

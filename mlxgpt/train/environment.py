@@ -1,0 +1,49 @@
+"""What the machine allows a training: measured speed, compiled or eager, BLAS threads."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from mlxgpt.machine.blas import set_blas_threads
+from mlxgpt.machine.compiler import compile_available
+from mlxgpt.machine.gemm import measure_gemm
+from mlxgpt.train.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What was found before the first step."""
+
+    gemm_gflops: float
+    """Speed of a matrix product in the run's dtype; 1.0 of the MFU."""
+    compiled: bool
+    """Whether `mx.compile` works here."""
+    notes: tuple[str, ...]
+    """What the user should know: why it is slower than it could be."""
+
+
+def examine_environment(config: TrainConfig) -> Environment:
+    """Measure and try out what a run with `config` will use; takes about a second."""
+    notes = []
+    compiler = compile_available()
+    if not compiler:
+        notes.append(f"running without mx.compile: {compiler.why}")
+    if config.dtype != "float32" and mx.default_device().type == mx.DeviceType.cpu:
+        notes.append(f"{config.dtype} is tens of times slower than float32 on a CPU device")
+    return Environment(measure_gemm(config.dtype), bool(compiler), tuple(notes))
+
+
+@contextmanager
+def blas_for_workers(workers: int) -> Iterator[None]:
+    """One BLAS thread each while several workers run; what was set before comes back."""
+    if workers == 1:
+        yield
+        return
+    before = set_blas_threads(1)
+    try:
+        yield
+    finally:
+        if before is not None:
+            set_blas_threads(before)

@@ -1,0 +1,100 @@
+"""A run directory: `run.yaml`, `metrics.jsonl`, `state/` and, around them, a model directory."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from mlxgpt.checkpoint import write_text
+from mlxgpt.config import build, dump_yaml, load_yaml
+from mlxgpt.errors import CheckpointError, ConfigError
+from mlxgpt.train.config import TrainConfig
+from mlxgpt.train.plot import plot_loss
+
+CONFIG, METRICS, PLOT = "run.yaml", "metrics.jsonl", "loss.png"
+
+
+class RunDirectory:
+    """The folder of one run. Opening it makes nothing; `create` does."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).expanduser()
+
+    @staticmethod
+    def unused(corpus: str) -> Path:
+        """Return the first of `runs/CORPUS-1`, `runs/CORPUS-2`, ... that does not exist."""
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(corpus).name.split(".")[0]).strip("-") or "run"
+        number = 1
+        while (path := Path("runs") / f"{stem}-{number}").exists():
+            number += 1
+        return path
+
+    def check_free(self, *, overwrite: bool) -> None:
+        """Raise `ConfigError` if a new run must not start here.
+
+        With `overwrite` an earlier run may be replaced; a folder that holds anything else may not.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"{self.path} is a file; choose another --out")
+        if not self.path.is_dir() or not any(self.path.iterdir()):
+            return
+        if not (self.path / CONFIG).exists():
+            raise ConfigError(f"{self.path} is not empty and holds no run; choose another --out")
+        if not overwrite:
+            raise ConfigError(
+                f"{self.path} already holds a run: go on with --resume {self.path}, replace it "
+                "with --overwrite, or choose another --out"
+            )
+
+    def create(self, config: TrainConfig) -> None:
+        """Make the folder, or empty it of an earlier run, and write the resolved config."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.path / "state", ignore_errors=True)
+        for file in (self.path / METRICS, self.path / PLOT, *self.path.glob("model*.safetensors")):
+            file.unlink(missing_ok=True)
+        write_text(self.path / CONFIG, dump_yaml(config))
+
+    def config(self) -> TrainConfig:
+        """Read the config of the run. Raises `CheckpointError` if this is no run directory."""
+        if not (self.path / CONFIG).exists():
+            if (self.path / "config.json").exists():
+                raise CheckpointError(
+                    f"{self.path} holds weights only, no training run: start a new run with "
+                    f"--init-from {self.path}"
+                )
+            raise CheckpointError(f"{self.path} is not a run directory: it has no {CONFIG}")
+        return build(TrainConfig, load_yaml(self.path / CONFIG))
+
+    @property
+    def started(self) -> bool:
+        """False for a run that was ended before it saved its first state."""
+        return (self.path / "model.safetensors").exists() or (self.path / "state").exists()
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Append one line to the metrics."""
+        with (self.path / METRICS).open("a", encoding="utf-8") as f:
+            f.write(json.dumps(record) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the metrics so far. A line that a crash cut short is left out."""
+        file = self.path / METRICS
+        if not file.exists():
+            return []
+        records = []
+        for line in file.read_text(encoding="utf-8").splitlines():
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                continue
+        return records
+
+    def plot(self, title: str) -> Path:
+        """Draw the metrics into `loss.png` and return its path."""
+        plot_loss(self.metrics(), self.path / PLOT, title)
+        return self.path / PLOT
+
+    def forget_after(self, step: int) -> None:
+        """Drop metrics of steps that the saved state knows nothing of; they will be done again."""
+        kept = [r for r in self.metrics() if r["step"] <= step]
+        write_text(self.path / METRICS, "".join(json.dumps(r) + "\n" for r in kept))

@@ -1,0 +1,50 @@
+"""Preset, file, flags, `--set` -> one `TrainConfig`; what comes later wins."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlxgpt.config import build, load_yaml, merge, parse_assignment
+from mlxgpt.errors import ConfigError
+from mlxgpt.model import preset
+from mlxgpt.train.config import TrainConfig
+
+
+def assemble(
+    file: Path | None,
+    preset_name: str | None,
+    flags: Mapping[str, Any],
+    assignments: Sequence[str],
+) -> TrainConfig:
+    """Return the config of a run. Raises `ConfigError` naming the setting that is wrong.
+
+    `flags` maps dotted names ("optimizer.max_lr") to values; None means that the flag was not
+    given. A file may name a `preset` of its own.
+    """
+    from_file = load_yaml(file) if file else {}
+    layers: list[Mapping[str, Any]] = []
+    if name := from_file.pop("preset", None):
+        layers.append({"model": preset(str(name))})
+    layers.append(from_file)
+    if preset_name:
+        layers.append({"model": preset(preset_name)})
+    layers.append(_nested({k: v for k, v in flags.items() if v is not None}))
+    layers.extend(parse_assignment(a) for a in assignments)
+    values = merge(*layers)
+    if not isinstance(values.get("data"), Mapping) or not values["data"].get("corpus"):
+        raise ConfigError(
+            "no corpus: give --corpus FILE, a folder, or a built-in one: python, shakespeare"
+        )
+    return build(TrainConfig, values)
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn {"a.b": c} into {"a": {"b": c}}."""
+    result: dict[str, Any] = {}
+    for path, value in flat.items():
+        *groups, name = path.split(".")
+        inner = result
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[name] = value
+    return result

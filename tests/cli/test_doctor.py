@@ -1,0 +1,78 @@
+import dataclasses
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mlxgpt.cli.doctor import doctor
+from mlxgpt.machine import checkup as checkup_module
+from mlxgpt.machine.blas import BlasInfo
+from mlxgpt.machine.checkup import Checkup, examine
+from mlxgpt.machine.compiler import Compiler
+
+app = typer.Typer()
+app.command()(doctor)
+
+
+@pytest.fixture(autouse=True)
+def small_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup_module, "measure_gemm", lambda _: 12345.6)
+
+
+def shown(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_table_says_what_there_is_and_fits_80_columns() -> None:
+    text = shown()
+    for word in ("device", "chip", "memory", "BLAS", "12,346 GFLOP/s in float32", "mx.compile"):
+        assert word in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_json_holds_the_same_facts() -> None:
+    report = json.loads(shown("--json"))
+    assert report["gflops"]["float32"] == 12345.6
+    assert report["memory_total"] >= report["memory_available"]
+    assert report["device"]["mlx"] in shown()
+    assert report["blas"]["name"]
+
+
+def test_every_shortcoming_has_its_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = dataclasses.replace(checkup_module.describe_device(), device="cpu", cores=4)
+    slow = BlasInfo("reference", "it was [too late]", fast=False)
+    monkeypatch.setattr(checkup_module, "describe_device", lambda: cpu)
+    monkeypatch.setattr(checkup_module, "blas_in_use", lambda: slow)
+    monkeypatch.setattr(checkup_module, "compile_available", lambda: Compiler(False, "no g++"))
+    monkeypatch.setattr(checkup_module, "available_memory", lambda: 2**29)
+    text = " ".join(shown().split())
+    assert "hint matrix products use MLX's slow reference BLAS: it was [too late]" in text
+    assert "hint mx.compile is not used, training is slower: no g++; install g++" in text
+    assert "hint only 0.5 GiB of memory are free" in text
+    assert "everything is as it should be" not in text
+
+
+def test_a_good_machine_has_no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = BlasInfo("OpenBLAS", "installed")
+    monkeypatch.setattr(checkup_module, "blas_in_use", lambda: fast)
+    monkeypatch.setattr(checkup_module, "compile_available", lambda: Compiler(True, "it works"))
+    monkeypatch.setattr(checkup_module, "available_memory", lambda: 2**35)
+    assert examine().hints == ()
+    assert "everything is as it should be" in shown()
+
+
+def test_a_slow_product_in_spite_of_a_fast_blas_is_hinted_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def checkup(gflops: float) -> Checkup:
+        monkeypatch.setattr(checkup_module, "measure_gemm", lambda _: gflops)
+        return examine()
+
+    if checkup(1e5).device.has_gpu or not checkup(1e5).blas.fast:
+        pytest.skip("a GPU's products are MLX's own")
+    cores = checkup(1e5).device.cores
+    assert not any("GFLOP/s is little" in hint for hint in checkup(11.0 * cores).hints)
+    assert any("GFLOP/s is little" in hint for hint in checkup(9.0 * cores).hints)

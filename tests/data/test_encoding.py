@@ -1,0 +1,127 @@
+"""Encoding in several processes: the same ids, the right errors, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_tokenizers import ByteTokenizer, CodePointTokenizer, RefusingTokenizer
+
+from mlxgpt.data import Document
+from mlxgpt.data.encode import Chunk, Encoders, chunked
+from mlxgpt.errors import DataError
+
+
+def documents(*texts: str) -> Iterator[Document]:
+    return (Document(text, f"book {i}") for i, text in enumerate(texts))
+
+
+def encode(tokenizer: ByteTokenizer, workers: int, *texts: str, size: int = 1) -> np.ndarray:
+    with Encoders(tokenizer, workers) as encoders:
+        chunks = chunked("train", documents(*texts), size)
+        return np.concatenate([e.ids for e in encoders.encode(chunks)])
+
+
+def test_the_ids_depend_neither_on_processes_nor_on_chunks() -> None:
+    texts = [f"text {i} " * (i * 7 % 13) + "é" for i in range(60)]
+    expected = encode(ByteTokenizer(), 1, *texts)
+    assert expected.tolist() == [i for t in texts for i in (*t.encode(), 256)]
+    for workers, size in ((1, 10), (2, 1), (3, 100), (2, 10**6)):
+        assert np.array_equal(encode(ByteTokenizer(), workers, *texts, size=size), expected)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_errors_name_the_document(workers: int) -> None:
+    with pytest.raises(DataError, match=r"^book 1: this word is not allowed$"):
+        encode(RefusingTokenizer(), workers, "fine", "bad", "fine")
+    with pytest.raises(RuntimeError, match="encoding book 2 failed: KeyError"):
+        encode(RefusingTokenizer(), workers, "fine", "fine", "broken")
+
+
+def test_a_process_that_is_killed_does_not_hang_the_rest() -> None:
+    with pytest.raises(DataError, match=r"killed by signal 9.*fewer workers"):
+        encode(RefusingTokenizer(), 2, *["fine"] * 5, "deadly", *["fine"] * 5)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_b22_an_id_beyond_the_vocabulary_is_refused_not_wrapped(workers: int) -> None:
+    with pytest.raises(DataError, match=r"book 1: .* the id 70001, .* ids 0 to 70000"):
+        encode(CodePointTokenizer(), workers, "a", chr(70001))
+
+
+def test_plain_text_that_becomes_the_end_token_is_refused() -> None:
+    with pytest.raises(DataError, match=r"book 0: .* end-of-text"):
+        encode(CodePointTokenizer(), 1, "a\0b")
+
+
+def test_reading_stays_just_ahead_of_encoding() -> None:
+    read = 0
+
+    def chunks() -> Iterator[Chunk]:
+        nonlocal read
+        for chunk in chunked("train", documents(*["x"] * 50), 1):
+            read += 1
+            yield chunk
+
+    with Encoders(ByteTokenizer(), 2) as encoders:
+        for done, _ in enumerate(encoders.encode(chunks()), start=1):
+            assert read <= done + 3
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from toy_tokenizers import SlowTokenizer
+from mlxgpt.data import DataConfig, open_corpus, prepare
+
+if __name__ == "__main__":
+    corpus = open_corpus({corpus!r})
+    prepare(
+        corpus, SlowTokenizer(folder={pids!r}), DataConfig(corpus="x"), 0,
+        cache_dir=Path({cache!r}), workers=int(sys.argv[1]),
+    )
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupt_leaves_no_process_and_no_file(tmp_path: Path, workers: int) -> None:
+    for folder in ("corpus", "pids", "cache"):
+        (tmp_path / folder).mkdir()
+    for i in range(200):
+        (tmp_path / "corpus" / f"{i}.txt").write_text("x" * 600_000)
+    script = tmp_path / "script.py"
+    script.write_text(
+        SCRIPT.format(
+            tests=str(Path(__file__).parent),
+            **{name: str(tmp_path / name) for name in ("corpus", "pids", "cache")},
+        )
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(workers)],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    until = time.monotonic() + 60
+    while len(os.listdir(tmp_path / "pids")) < workers:
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.02)
+    assert os.listdir(tmp_path / "cache" / "tokens")
+    os.killpg(process.pid, signal.SIGINT)  # what Ctrl-C does
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode != 0
+    assert errors.count("Traceback") == 1, errors
+    assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+    assert os.listdir(tmp_path / "cache" / "tokens") == []
+    for pid in os.listdir(tmp_path / "pids"):
+        heard = (tmp_path / "pids" / pid).read_text()
+        assert heard == ("hears" if workers == 1 else "deaf")  # only the parent takes it
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)

@@ -1,0 +1,93 @@
+"""Special tokens act only where the caller allows it; from outside they are ordinary text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxgpt.errors import TokenizerError
+from mlxgpt.text import END_OF_TEXT, Tokenizer, train_bpe, train_char
+from mlxgpt.text.added_tokens import AddedToken, AddedTokens
+
+SPECIALS = [END_OF_TEXT, "<|eot|>", "<|eot|>x"]
+TEXTS = ["hug hug pug bun", "a<b>|c"]
+
+
+@pytest.fixture(scope="module", params=["bpe", "char"])
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    if request.param == "char":
+        return train_char(TEXTS, special_tokens=SPECIALS)
+    return train_bpe(TEXTS, 300, special_tokens=SPECIALS)
+
+
+def test_a_literal_in_untrusted_text_is_ordinary_text(tokenizer: Tokenizer) -> None:
+    text = f"a user writes {END_OF_TEXT} and <|eot|>"
+    ids = tokenizer.encode(text)
+    assert not set(ids) & set(tokenizer.special_tokens.values())
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.decode(ids, skip_special=True) == text
+
+
+def test_allowed_specials_become_their_ids(tokenizer: Tokenizer) -> None:
+    eot, end = tokenizer.special_tokens["<|eot|>"], tokenizer.special_tokens[END_OF_TEXT]
+    a, b = tokenizer.encode("a"), tokenizer.encode("b")
+    assert tokenizer.encode("a<|eot|>b", allowed_special="all") == [*a, eot, *b]
+    assert tokenizer.encode("a<|eot|>b", allowed_special=["<|eot|>"]) == [*a, eot, *b]
+    only_end = tokenizer.encode(f"<|eot|>{END_OF_TEXT}", allowed_special={END_OF_TEXT})
+    assert only_end == [*tokenizer.encode("<|eot|>"), end]
+    assert tokenizer.encode(END_OF_TEXT * 2, allowed_special="all") == [end, end]
+    assert tokenizer.encode("", allowed_special="all") == []
+
+
+def test_of_two_specials_at_one_place_the_longer_is_meant(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("<|eot|>x<|eot|>y", allowed_special="all")
+    assert ids[0] == tokenizer.special_tokens["<|eot|>x"]
+    assert ids[1] == tokenizer.special_tokens["<|eot|>"]
+
+
+def test_decoding_gives_the_literal_or_skips_it(tokenizer: Tokenizer) -> None:
+    eot = tokenizer.special_tokens["<|eot|>"]
+    ids = tokenizer.encode("a<|eot|>b", allowed_special="all")
+    assert tokenizer.decode(ids) == "a<|eot|>b"
+    assert tokenizer.decode([eot]) == "<|eot|>"
+    assert tokenizer.decode(ids, skip_special=True) == "ab"
+    assert tokenizer.token_byte_lengths[eot] == 0
+
+
+def test_names_that_are_no_specials_are_refused(tokenizer: Tokenizer) -> None:
+    with pytest.raises(TokenizerError, match=r"'<\|eos\|>' is not a special .*did you mean"):
+        tokenizer.encode("a", allowed_special=["<|eos|>"])
+    with pytest.raises(TokenizerError, match="got the text '<|eot|>'"):
+        tokenizer.encode("a", allowed_special="<|eot|>")
+    with pytest.raises(TokenizerError, match="not a special token"):
+        train_char(["a"], special_tokens=[]).encode("a", allowed_special=["<x>"])
+
+
+def test_the_table_of_specials_cannot_be_changed_from_outside(tokenizer: Tokenizer) -> None:
+    tokenizer.special_tokens["<|new|>"] = 7
+    assert "<|new|>" not in tokenizer.special_tokens
+    with pytest.raises(ValueError, match="read-only"):
+        tokenizer.token_byte_lengths[0] = 9
+
+
+@given(st.lists(st.sampled_from([*SPECIALS, "a", "<|eo", "t|>", " ", "\n", "é"]), max_size=9))
+def test_text_with_allowed_specials_comes_back(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    for each in (train_char(TEXTS, special_tokens=SPECIALS),):
+        assert each.decode(each.encode(text, allowed_special="all")) == text
+
+
+def cut(text: str, *tokens: AddedToken) -> list[str | int]:
+    added = AddedTokens(tokens)
+    pieces = added.cut(text, added.wanted("all"))
+    return [piece if isinstance(piece, str) else piece.id for piece in pieces]
+
+
+def test_flags_of_added_tokens_are_honoured() -> None:
+    assert cut("a  <s> b", AddedToken(id=1, content="<s>", lstrip=True)) == ["a", 1, " b"]
+    assert cut("a <s> \n b", AddedToken(id=1, content="<s>", rstrip=True)) == ["a ", 1, "b"]
+    word = AddedToken(id=1, content="it", single_word=True)
+    assert cut("it bit it, its (it)", word) == [1, " bit ", 1, ", its (", 1, ")"]
+    first = AddedToken(id=1, content="bc")
+    later = AddedToken(id=2, content="ab", normalized=True)
+    assert cut("abc", first, later) == ["a", 1], "tokens that are not normalized come first"
+    assert cut("ab <s>", AddedToken(id=1, content="<s>", lstrip=True), later) == [2, 1]
