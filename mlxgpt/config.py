@@ -7,9 +7,11 @@ types, and nothing is converted that could lose information.
 
 import dataclasses
 import json
+import math
+import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -31,7 +33,8 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read the config file {path}: {e}") from e
     try:
         loaded = yaml.load(text, Loader=_yaml_loader())
-    except yaml.YAMLError as e:
+    # ValueError: a date such as 2001-02-30, a number of thousands of digits
+    except (yaml.YAMLError, ValueError, RecursionError) as e:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(e).split())}") from e
     if loaded is None:
         return {}
@@ -44,28 +47,40 @@ def dump_yaml(config: Any) -> str:
     """Return a dataclass as YAML that `load_yaml` and `build` turn into an equal one."""
     import yaml
 
-    return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    _read_exponents(Dumper)  # so that the text "1e5" is quoted
+    text = yaml.dump(to_dict(config), Dumper=Dumper, sort_keys=False, allow_unicode=True)
+    assert isinstance(text, str)
+    return text
+
+
+def _read_exponents(cls: Any) -> None:
+    """Let a YAML loader or dumper know `1e-5` as a number; YAML 1.1 wants a dot in it."""
+    cls.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"),
+        list("-+.0123456789"),
+    )
 
 
 def _yaml_loader() -> type:
-    import re
-
     import yaml
 
     class Loader(yaml.SafeLoader):
         pass
 
-    # YAML 1.1 wants a dot in a float, so that PyYAML reads `1e-5` as a string.
-    Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
-        list("-+0123456789"),
-    )
+    _read_exponents(Loader)
 
     def mapping(loader: Any, node: Any) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            key = loader.construct_object(key_node)
+            if key_node.tag == "tag:yaml.org,2002:merge":  # `<<: *other`
+                continue
+            key = loader.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                continue  # construct_mapping names the place
             if key in seen:
                 line = key_node.start_mark.line + 1
                 raise yaml.constructor.ConstructorError(
@@ -88,7 +103,7 @@ def parse_assignment(text: str) -> dict[str, Any]:
         raise ConfigError(f"--set wants NAME=VALUE or GROUP.NAME=VALUE, got '{text}'")
     try:
         result = yaml.load(value, Loader=_yaml_loader())
-    except yaml.YAMLError as e:
+    except (yaml.YAMLError, ValueError, RecursionError) as e:
         raise ConfigError(f"--set {text}: the value is not YAML: {' '.join(str(e).split())}") from e
     for key in reversed(keys):
         result = {key: result}
@@ -173,7 +188,13 @@ def _convert(value: Any, hint: Any, path: str) -> Any:
         return value
     elif hint is float:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
+            try:
+                number = float(value)
+            except OverflowError:
+                number = math.inf
+            if math.isfinite(number):
+                return number
+            raise ConfigError(f"'{path}' must be a finite number; got {value!r}")
     elif hint is bool or hint is str:
         if isinstance(value, hint):
             return value

@@ -59,7 +59,7 @@ choose() {
     done
     [ -z "$lacking" ] || fail "Python $lacking lacks its venv module;" \
         "install it (Debian, Ubuntu: apt install python${lacking%.*}-venv) or install uv"
-    fail "$need, but ${reason:-$* do not run}; $remedy"
+    fail "$need, but ${reason:-none of these runs: $*}; $remedy"
 }
 
 # Run "$@" with its output in the log, and a dot every two seconds to show that it lives.

@@ -1,12 +1,17 @@
 """What all tests share: hypothesis profiles, corpora, the skip of what needs an Apple GPU."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 import mlxgpt  # noqa: F401  (before any test imports MLX, which then finds a fast BLAS)
+
+if TYPE_CHECKING:
+    from mlxgpt.model import GPT
 
 settings.register_profile("dev", max_examples=30, deadline=None)
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
@@ -32,3 +37,33 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the corpora in ../shared/data")
     return folder
+
+
+@pytest.fixture(scope="session")
+def random_gpt() -> "Callable[..., GPT]":
+    """Make a small GPT whose every weight is random, so that no part can be missed unnoticed.
+
+    `random_gpt(seed=1, n_layer=3, ...)`: the fields of `GPTConfig`, with defaults for a tiny one.
+    """
+    import mlx.core as mx
+
+    from mlxgpt import seeding
+    from mlxgpt.model import GPT, GPTConfig
+
+    small = {"n_layer": 2, "n_embd": 32, "n_head": 4, "n_kv_head": 2, "vocab_size": 61}
+    small |= {"max_seq_len": 16}
+
+    def make(seed: int = 0, **sizes: Any) -> GPT:
+        model = GPT(GPTConfig(**{**small, **sizes}))
+        weights = {}
+        for name, old in model.weights().items():
+            noise = mx.random.normal(old.shape, key=seeding.key(seed, f"test/{name}"))
+            if old.ndim == 1:
+                weights[name] = 1 + 0.3 * noise
+            else:
+                weights[name] = noise * (0.5 if "embed" in name else 1.5 * old.shape[-1] ** -0.5)
+        model.set_weights(weights)
+        mx.eval(model.parameters())
+        return model
+
+    return make

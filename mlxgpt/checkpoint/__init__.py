@@ -7,12 +7,11 @@ from mlxgpt.checkpoint.model_dir import (
     load_model,
     load_stop_ids,
     model_directory,
-    publish_weights,
-    read_weights,
     save_description,
     save_model,
 )
 from mlxgpt.checkpoint.training_state import TrainingState, load_state, save_state
+from mlxgpt.checkpoint.weight_files import publish_weights, read_weights
 
 __all__ = [
     "TrainingState",

@@ -64,14 +64,26 @@ def publish_directory(temporary: Path, final: Path) -> None:
 
 def share_file(source: Path, target: Path) -> None:
     """Make `target` another name of `source` (a copy where hard links are not to be had)."""
+    if target.exists() and target.samefile(source):
+        return  # a rename from one name of a file to another does nothing and leaves both
 
     def link(temporary: Path) -> None:
+        # What a killed process left there may be a link itself: copying into it would overwrite
+        # the file that it is a name of.
+        temporary.unlink(missing_ok=True)
         try:
             os.link(source, temporary)
         except OSError:
             shutil.copyfile(source, temporary)
 
     write_atomic(target, link)
+
+
+def drop_leftovers(directory: Path) -> None:
+    """Remove the temporary files that a killed process left in `directory`."""
+    for leftover in directory.glob("tmp-*"):
+        if leftover.is_file():
+            leftover.unlink(missing_ok=True)
 
 
 def flush(path: Path) -> None:

@@ -61,6 +61,9 @@ def from_hf(raw: dict[str, Any], where: str) -> GPTConfig:
         if raw.get(key) not in fine:
             raise CheckpointError(f"{where}: {key} = {raw[key]!r} is not supported")
 
+    def optional_size(key: str) -> int | None:
+        return None if raw.get(key) is None else size(key)
+
     def size(key: str) -> int:
         value = raw.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -68,54 +71,71 @@ def from_hf(raw: dict[str, Any], where: str) -> GPTConfig:
         return value
 
     def number(key: str, default: float) -> float:
-        value = raw.get(key, default)
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise CheckpointError(f"{where}: '{key}' must be a number, got {value!r}")
-        return float(value)
+        return _number(raw.get(key, default), key, where)
 
+    # transformers leaves the key out where it has its default, which is untied for Llama
+    tied = raw.get("tie_word_embeddings")
+    if not isinstance(tied, bool | None):
+        raise CheckpointError(f"{where}: 'tie_word_embeddings' must be true or false, got {tied!r}")
     try:
         return GPTConfig(
             n_layer=size("num_hidden_layers"),
             n_embd=size("hidden_size"),
             n_head=size("num_attention_heads"),
-            n_kv_head=size("num_key_value_heads") if raw.get("num_key_value_heads") else None,
-            head_dim=size("head_dim") if raw.get("head_dim") else None,
+            n_kv_head=optional_size("num_key_value_heads"),
+            head_dim=optional_size("head_dim"),
             intermediate_size=size("intermediate_size"),
             vocab_size=size("vocab_size"),
             max_seq_len=size("max_position_embeddings"),
             rope_theta=_rope_theta(raw, where),
             rms_norm_eps=number("rms_norm_eps", 1e-6),
-            # transformers leaves the key out where it has its default, which is untied for Llama
-            tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
+            tie_embeddings=bool(tied),
         )
     except ConfigError as e:
         raise CheckpointError(f"{where}: {e}") from e
 
 
+def _number(value: Any, key: str, where: str) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            pass
+    raise CheckpointError(f"{where}: '{key}' must be a number, got {str(value)[:40]!r}")
+
+
 def _rope_theta(raw: dict[str, Any], where: str) -> float:
     """Read the rotary base from the new key (`rope_parameters`) or the old ones."""
-    parameters = raw.get("rope_parameters") or {}
-    scaling = raw.get("rope_scaling") or {}
-    if not isinstance(parameters, dict) or not isinstance(scaling, dict):
-        raise CheckpointError(f"{where}: rope_parameters and rope_scaling must be objects")
-    for group in (parameters, scaling):
+    base = raw.get("rope_theta", 10000.0)
+    for key in ("rope_scaling", "rope_parameters"):  # the newer one has the last word
+        group = raw.get(key)
+        if group is None:
+            continue
+        if not isinstance(group, dict):
+            raise CheckpointError(f"{where}: '{key}' must be an object, got {group!r}")
         kind = group.get("rope_type", group.get("type", "default"))
         if kind != "default":
             raise CheckpointError(
                 f"{where}: rotary type {kind!r} is not supported; known: 'default'"
             )
-    theta = parameters.get("rope_theta", raw.get("rope_theta", 10000.0))
-    if not isinstance(theta, (int, float)) or isinstance(theta, bool):
-        raise CheckpointError(f"{where}: 'rope_theta' must be a number, got {theta!r}")
-    return float(theta)
+        known = ("rope_type", "type", "rope_theta")
+        other = sorted(k for k, v in group.items() if k not in known and v is not None)
+        if other:
+            raise CheckpointError(f"{where}: {key}.{other[0]} is not supported")
+        base = group.get("rope_theta", base)
+    return _number(base, "rope_theta", where)
 
 
-def stop_ids(*configs: dict[str, Any]) -> frozenset[int]:
-    """Return the union of `eos_token_id` (an id, a list, null or absent) over config files."""
-    ids: set[int] = set()
-    for config in configs:
-        value = config.get("eos_token_id")
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, int) and not isinstance(one, bool):
-                ids.add(one)
-    return frozenset(ids)
+def stop_ids(config: dict[str, Any], where: str) -> set[int]:
+    """Return what `eos_token_id` names: an id, a list of ids, or (null, absent) none.
+
+    Raises `CheckpointError` for anything else, since a text that never ends is hard to explain.
+    """
+    value = config.get("eos_token_id")
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    for one in ids:
+        if not isinstance(one, int) or isinstance(one, bool):
+            raise CheckpointError(
+                f"{where}: 'eos_token_id' must be an id or a list of ids, got {value!r}"
+            )
+    return set(ids)

@@ -1,21 +1,20 @@
 """A model directory <-> (GPT, Tokenizer): the Hugging Face form that every other tool opens."""
 
 import logging
+import os
 from pathlib import Path
 
 import mlx.core as mx
 
-from mlxgpt.checkpoint.files import read_json, share_file, write_atomic, write_json
+from mlxgpt.checkpoint.files import drop_leftovers, read_json, write_atomic, write_json
 from mlxgpt.checkpoint.hf_config import from_hf, stop_ids, to_hf
-from mlxgpt.checkpoint.safetensors import read_header, read_tensors, write_tensors
+from mlxgpt.checkpoint.safetensors import write_tensors
+from mlxgpt.checkpoint.weight_files import INDEX, WEIGHTS, index_of, read_weights
 from mlxgpt.errors import CheckpointError
 from mlxgpt.model import GPT, GPTConfig
 from mlxgpt.text import Tokenizer
 
 log = logging.getLogger(__name__)
-
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 
 
 def load(path: str | Path) -> tuple[GPT, Tokenizer]:
@@ -39,13 +38,13 @@ def load(path: str | Path) -> tuple[GPT, Tokenizer]:
 def load_model(path: str | Path) -> GPT:
     """Load the network of a model directory, without its tokenizer."""
     directory = model_directory(path)
-    model = GPT(load_config(directory))
-    weights = read_weights(directory, model)
-    if mx.default_device().type == mx.DeviceType.cpu:
-        half = {n for n, w in weights.items() if w.dtype != mx.float32}
-        if half:
-            log.warning("weights are computed in float32 here: half precision is slow on a CPU")
-            weights = {n: w.astype(mx.float32) for n, w in weights.items()}
+    config = load_config(directory)
+    weights = read_weights(directory, config)
+    on_cpu = mx.default_device().type == mx.DeviceType.cpu
+    if on_cpu and any(w.dtype != mx.float32 for w in weights.values()):
+        log.warning("weights are computed in float32 here: half precision is slow on a CPU")
+        weights = {n: w.astype(mx.float32) for n, w in weights.items()}
+    model = GPT(config)
     model.set_weights(weights)
     mx.eval(model.parameters())
     return model
@@ -58,100 +57,74 @@ def load_config(path: str | Path) -> GPTConfig:
 
 
 def load_stop_ids(path: str | Path) -> frozenset[int]:
-    """Return the ids that end a text: those of config.json and of generation_config.json."""
+    """Return the ids that end a text: those of config.json and of generation_config.json.
+
+    Raises `CheckpointError` if one of them says it in a way that has no meaning.
+    """
     directory = model_directory(path)
-    generation = directory / "generation_config.json"
-    extra = read_json(generation) if generation.exists() else {}
-    return stop_ids(read_json(directory / "config.json"), extra)
+    ids: set[int] = set()
+    for name in ("config.json", "generation_config.json"):
+        file = directory / name
+        if name == "config.json" or os.path.lexists(file):
+            ids |= stop_ids(read_json(file), str(file))
+    return frozenset(ids)
 
 
 def model_directory(path: str | Path) -> Path:
     """Return `path` as a model directory, or raise `CheckpointError` saying what is missing."""
-    directory = Path(path).expanduser()
-    if not directory.exists():
+    directory = Path(os.path.expanduser(path))
+    if not os.path.exists(directory):
         raise CheckpointError(f"{directory} does not exist; expected a model or run directory")
-    if not directory.is_dir():
+    if not os.path.isdir(directory):
         raise CheckpointError(f"{directory} is a file; expected a model or run directory")
-    if not (directory / "config.json").exists():
+    if not os.path.isfile(directory / "config.json"):
         raise CheckpointError(f"{directory} is not a model directory: it has no config.json")
     return directory
 
 
-def read_weights(directory: Path, model: GPT) -> dict[str, mx.array]:
-    """Read and check the weights for `model`: every name, shape and dtype, every number finite."""
-    files = _weight_files(directory)
-    found = {name: (file, info) for file in files for name, info in read_header(file).items()}
-    found = {n: v for n, v in found.items() if not n.endswith("rotary_emb.inv_freq")}
-    expected = {n: tuple(w.shape) for n, w in model.weights().items()}
-    optional = {"lm_head.weight"} if model.config.tie_embeddings else set()
-    _refuse("is missing", set(expected) - set(found), directory)
-    _refuse("is not part of this model", set(found) - set(expected) - optional, directory)
-    for name, (file, info) in found.items():
-        want = expected.get(name, expected["model.embed_tokens.weight"])
-        if info.shape != want:
-            raise CheckpointError(
-                f"{file}: '{name}' has shape {list(info.shape)}, config.json asks for {list(want)}"
-            )
-        if info.dtype not in ("F32", "F16", "BF16"):
-            raise CheckpointError(f"{file}: '{name}' has dtype {info.dtype}; expected a float")
-    tensors = {n: w for file in files for n, w in read_tensors(file).items() if n in found}
-    for name, w in tensors.items():
-        if not mx.isfinite(w).all().item():
-            raise CheckpointError(f"{found[name][0]}: '{name}' holds NaN or infinite numbers")
-    head = tensors.pop("lm_head.weight", None) if model.config.tie_embeddings else None
-    if head is not None and not mx.array_equal(head, tensors["model.embed_tokens.weight"]).item():
-        raise CheckpointError(
-            f"{directory}: config.json ties the embeddings, but lm_head.weight differs from "
-            "model.embed_tokens.weight; set tie_word_embeddings to false or drop lm_head.weight"
-        )
-    return tensors
+def save_description(
+    directory: Path, config: GPTConfig, tokenizer: Tokenizer, dtype: mx.Dtype = mx.float32
+) -> None:
+    """Write everything of a model directory but the weights, which will be of `dtype`.
 
-
-def _weight_files(directory: Path) -> list[Path]:
-    """Return the files that hold the weights: those of the index, else the single one."""
-    if not (directory / INDEX).exists():
-        return [directory / WEIGHTS]
-    weight_map = read_json(directory / INDEX).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(f"{directory / INDEX} has no 'weight_map'")
-    names = sorted({str(n) for n in weight_map.values()})
-    for name in names:
-        if Path(name).name != name:
-            raise CheckpointError(f"{directory / INDEX} names a file outside its folder: {name!r}")
-    absent = [n for n in names if not (directory / n).exists()]
-    if absent:
-        raise CheckpointError(f"{directory} is incomplete: {', '.join(absent)} is missing")
-    return [directory / n for n in names]
-
-
-def _refuse(what: str, names: set[str], directory: Path) -> None:
-    if names:
-        shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" * (len(names) > 5))
-        raise CheckpointError(f"{directory}: {shown} {what}")
-
-
-def save_description(directory: Path, config: GPTConfig, tokenizer: Tokenizer) -> None:
-    """Write everything of a model directory but the weights. These files do not change in a run."""
-    directory.mkdir(parents=True, exist_ok=True)
+    These files do not change in a run. Raises `CheckpointError` when the disk refuses.
+    """
     eos = tokenizer.eot_id
-    tokenizer.save(directory)
-    write_json(directory / "config.json", to_hf(config, eos))
-    write_json(directory / "generation_config.json", {"bos_token_id": eos, "eos_token_id": eos})
-    sizes = {n: w.nbytes for n, w in GPT(config).weights().items()}
-    index = {
-        "metadata": {"total_size": sum(sizes.values())},
-        "weight_map": dict.fromkeys(sorted(sizes), WEIGHTS),
-    }
-    write_json(directory / INDEX, index)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        tokenizer.save(directory)
+        write_json(directory / "config.json", to_hf(config, eos, _name_of(dtype)))
+        write_json(directory / "generation_config.json", {"bos_token_id": eos, "eos_token_id": eos})
+        write_json(directory / INDEX, index_of(config, dtype))
+    except OSError as e:
+        raise CheckpointError(f"cannot write into {directory}: {e.strerror or e}") from e
 
 
 def save_model(directory: str | Path, model: GPT, tokenizer: Tokenizer) -> None:
-    """Write a complete model directory; the weights last, so that a folder with them is whole."""
+    """Write a complete model directory; one that is there is replaced.
+
+    The weights are on the disk, under a temporary name, before anything else is touched, and take
+    their place last. Weight files of the model that was there before are removed, since other tools
+    read all that is called `model*.safetensors`. Raises `CheckpointError` when the disk refuses.
+    """
     directory = Path(directory)
-    save_description(directory, model.config, tokenizer)
-    write_atomic(directory / WEIGHTS, lambda p: write_tensors(p, model.weights()))
+    weights = model.weights()
+
+    def write(temporary: Path) -> None:
+        write_tensors(temporary, weights)
+        save_description(
+            directory, model.config, tokenizer, weights["model.embed_tokens.weight"].dtype
+        )
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        drop_leftovers(directory)
+        write_atomic(directory / WEIGHTS, write)
+        for shard in directory.glob("model-*-of-*.safetensors"):
+            shard.unlink()
+    except (OSError, RuntimeError) as e:
+        raise CheckpointError(f"cannot write into {directory}: {e}") from e
 
 
-def publish_weights(directory: Path, file: Path) -> None:
-    """Make `file` the weights of the model directory, at no cost in disk space where links work."""
-    share_file(file, directory / WEIGHTS)
+def _name_of(dtype: mx.Dtype) -> str:
+    return str(dtype).removeprefix("mlx.core.")

@@ -57,20 +57,23 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
         try:
             dtype, shape = entry["dtype"], tuple(entry["shape"])
             begin, end = entry["data_offsets"]
-            if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
-                raise ValueError("negative or odd numbers")
+            # MLX counts with 32 bits: 2**31 becomes negative, 2**32 becomes 0.
+            if not all(type(n) is int and 0 <= n < 2**31 for n in shape):
+                raise ValueError("odd shape")
+            if not all(type(n) is int and 0 <= n <= size for n in (begin, end)):
+                raise ValueError("odd offsets")
             if end - begin != prod(shape) * _SIZES[dtype]:
                 raise ValueError("shape and offsets disagree")
         except (TypeError, KeyError, ValueError) as e:
             raise CheckpointError(
-                f"{path}: the header entry of '{name}' is damaged: {str(entry)[:120]}"
+                f"{path}: the header entry of {name!r} is damaged: {ascii(entry)[:120]}"
             ) from e
         infos[name] = TensorInfo(dtype, shape)
         spans.append((begin, end, name))
     position = 0
     for begin, end, name in sorted(spans):
         if begin != position:
-            raise CheckpointError(f"{path}: '{name}' starts at byte {begin}, expected {position}")
+            raise CheckpointError(f"{path}: {name!r} starts at byte {begin}, expected {position}")
         position = end
     if 8 + length + position != size:
         raise CheckpointError(
@@ -85,15 +88,19 @@ def read_tensors(path: Path) -> dict[str, mx.array]:
     for name, info in read_header(path).items():
         if info.dtype not in _DTYPES and info.dtype not in ("U32", "U64", "I32", "I64"):
             raise CheckpointError(
-                f"{path}: '{name}' has dtype {info.dtype}, which is not supported"
+                f"{path}: {name!r} has dtype {info.dtype}, which is not supported"
             )
-    tensors = mx.load(str(path))
+    try:
+        tensors = mx.load(str(path))
+        mx.eval(tensors)
+    except (RuntimeError, ValueError) as e:  # MLX's JSON is stricter than Python's
+        raise CheckpointError(f"{path} cannot be read: {' '.join(str(e).split())}") from e
     assert isinstance(tensors, dict)
-    mx.eval(tensors)
     return tensors
 
 
 def write_tensors(path: Path, tensors: dict[str, mx.array]) -> None:
-    """Write `tensors`; `path` must end in .safetensors. Evaluates them first (see module doc)."""
+    """Write `tensors`; `path` must end in .safetensors. Evaluates them first: they may still be
+    on their way from that very file."""
     mx.eval(tensors)
     mx.save_safetensors(str(path), tensors, metadata={"format": "mlx"})

@@ -14,7 +14,7 @@ from typing import Any
 import mlx.core as mx
 
 from mlxgpt.checkpoint.files import publish_directory, read_json, write_json
-from mlxgpt.checkpoint.safetensors import read_header, read_tensors, write_tensors
+from mlxgpt.checkpoint.safetensors import read_tensors, write_tensors
 from mlxgpt.errors import CheckpointError
 
 log = logging.getLogger(__name__)
@@ -50,20 +50,22 @@ def save_state(run: Path, state: TrainingState) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob("tmp-*"):
             shutil.rmtree(leftover, ignore_errors=True)
+        if final.exists():  # without its last file, so it was passed over
+            _discard(final)
         temporary.mkdir()
         write_tensors(temporary / _WEIGHTS, state.weights)
         write_tensors(temporary / _OPTIMIZER, state.optimizer)
-        sizes = {n: (temporary / n).stat().st_size for n in (_WEIGHTS, _OPTIMIZER)}
-        facts = {"format_version": FORMAT_VERSION, "step": state.step, "sizes": sizes}
-        write_json(temporary / _TRAINER, {**facts, **state.trainer})
+        facts = {"format_version": FORMAT_VERSION, "step": state.step, "trainer": state.trainer}
+        write_json(temporary / _TRAINER, facts)
         publish_directory(temporary, final)
     except (OSError, RuntimeError) as e:
         shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(
             f"cannot save step {state.step} into {folder}: {e}; the last saved step is untouched"
         ) from e
-    for _, old in _saved(run)[1:]:
-        shutil.rmtree(old, ignore_errors=True)
+    for _, other in _saved(run):  # also an incomplete one with a higher number
+        if other != final:
+            _discard(other)
     return final / _WEIGHTS
 
 
@@ -85,14 +87,15 @@ def load_state(run: Path) -> TrainingState:
         if not (folder / _TRAINER).exists():
             log.warning("%s is incomplete and is passed over", folder)
             continue
-        trainer = read_json(folder / _TRAINER)
-        if trainer.get("format_version") != FORMAT_VERSION:
+        facts = read_json(folder / _TRAINER)
+        if facts.get("format_version") != FORMAT_VERSION:
             raise CheckpointError(
-                f"{folder}: state format {trainer.get('format_version')!r}, this version reads "
+                f"{folder}: state format {facts.get('format_version')!r}, this version reads "
                 f"{FORMAT_VERSION}"
             )
-        for name in (_WEIGHTS, _OPTIMIZER):
-            read_header(folder / name)
+        trainer = facts.get("trainer")
+        if facts.get("step") != step or not isinstance(trainer, dict):
+            raise CheckpointError(f"{folder / _TRAINER} is not that of step {step}")
         return TrainingState(
             step=step,
             weights=read_tensors(folder / _WEIGHTS),
@@ -100,6 +103,16 @@ def load_state(run: Path) -> TrainingState:
             trainer=trainer,
         )
     raise CheckpointError(f"{run} holds no complete training state")
+
+
+def _discard(folder: Path) -> None:
+    """Make `folder` vanish at once, so that a crash leaves nothing that looks like a state."""
+    doomed = folder.with_name(f"tmp-old-{folder.name}")
+    try:
+        folder.rename(doomed)
+    except OSError as e:
+        log.warning("cannot remove %s: %s", folder, e)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _saved(run: Path) -> list[tuple[int, Path]]:

@@ -8,7 +8,6 @@ import os
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from mlxgpt import __version__
@@ -18,9 +17,11 @@ from mlxgpt.cli.generate import generate
 from mlxgpt.cli.train import train
 from mlxgpt.errors import MLXGPTError
 
+# typer carries a click of its own, whose errors are not those of the package `click`.
+_CommandLineError = typer.BadParameter.__mro__[2]
+
 app = typer.Typer(
     name="mlxgpt",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -38,13 +39,16 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Train GPT language models on your own machine, and let them write."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def main() -> None:
@@ -53,15 +57,33 @@ def main() -> None:
     handler.setFormatter(logging.Formatter("mlxgpt: note: %(message)s"))
     logging.getLogger("mlxgpt").addHandler(handler)
     try:
-        code = app(standalone_mode=False)
-    except (MLXGPTError, click.ClickException) as e:
-        text = e.format_message() if isinstance(e, click.ClickException) else str(e)
-        print(f"mlxgpt: error: {' '.join(text.split())}", file=sys.stderr)
-        code = 2
-    except (KeyboardInterrupt, click.Abort):
-        print("mlxgpt: interrupted", file=sys.stderr)
-        code = 130
+        code = _run()
+        sys.stdout.flush()
     except BrokenPipeError:  # `mlxgpt ... | head`: the reader has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code)
+
+
+def _run() -> int:
+    try:
+        return app(standalone_mode=False) or 0
+    except MLXGPTError as e:
+        return _refuse(str(e))
+    except (KeyboardInterrupt, typer.Abort):
+        print("mlxgpt: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        raise
+    except OSError as e:  # a full disk, a folder that may not be written: the world's, not ours
+        return _refuse(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else str(e))
+    except _CommandLineError as e:
+        if type(e).__name__ == "NoArgsIsHelpError":  # `mlxgpt tokenizer` alone
+            print(e)
+            return 0
+        return _refuse(e.format_message())  # type: ignore[attr-defined]
+
+
+def _refuse(message: str) -> int:
+    print(f"mlxgpt: error: {' '.join(message.split())}", file=sys.stderr)
+    return 2

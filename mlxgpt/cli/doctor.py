@@ -13,7 +13,7 @@ def doctor(
         bool, typer.Option("--json", help="Print one JSON object for scripts.")
     ] = False,
 ) -> None:
-    """Show what mlxgpt finds on this machine, how fast it is, and what could be better."""
+    """Show what mlxgpt finds on this machine, and how fast it is."""
     from mlxgpt.machine.checkup import examine  # imports MLX
 
     checkup = examine()

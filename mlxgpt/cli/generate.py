@@ -30,6 +30,7 @@ def generate(
     from mlxgpt.checkpoint import load, load_stop_ids
     from mlxgpt.errors import ConfigError
     from mlxgpt.infer import SamplingParams, generate
+    from mlxgpt.text import repair_surrogates
 
     params = SamplingParams(
         temperature=temperature,
@@ -40,7 +41,7 @@ def generate(
         seed=secrets.randbelow(2**31) if seed is None else seed,
     )
     network, tokenizer = load(model)
-    text = _standard_input() if prompt == "-" else prompt
+    text = repair_surrogates(_standard_input() if prompt == "-" else prompt)
     ids = tokenizer.encode(text)
     if not ids:
         if tokenizer.eot_id is None:

@@ -34,7 +34,11 @@ def train(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Any setting of run.yaml, such as optimizer.beta2=0.95."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any setting of run.yaml, such as optimizer.beta2=0.95.",
+        ),
     ] = None,
     preset: Annotated[
         Text, typer.Option(help="Shape of the model: 0.8m 3m 10m 23m 75m 270m 1b.")
@@ -106,16 +110,13 @@ def train(
             )
         run = RunDirectory(resume)
         with TrainingProgress(run.config().steps) as progress:
-            prepared = prepare_resume(run, progress.prepare)
-            outcome = _train(prepared, run, progress)
+            outcome = _train(prepare_resume(run, progress.prepare), run, progress, new=False)
     else:
         wanted = assemble(config, preset, flags, set_ or [])
         run = RunDirectory(out or RunDirectory.unused(wanted.data.corpus))
         run.check_free(overwrite=overwrite)
         with TrainingProgress(wanted.steps) as progress:
-            prepared = prepare_run(wanted, progress.prepare)
-            run.create(prepared.config)
-            outcome = _train(prepared, run, progress)
+            outcome = _train(prepare_run(wanted, progress.prepare), run, progress, new=True)
     if not outcome.finished:
         raise typer.Exit(130)
 
@@ -125,7 +126,9 @@ def _given(context: typer.Context, name: str | None) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _train(prepared: "Prepared", run: "RunDirectory", progress: "TrainingProgress") -> "Outcome":
+def _train(
+    prepared: "Prepared", run: "RunDirectory", progress: "TrainingProgress", *, new: bool
+) -> "Outcome":
     """Run the trainer with the terminal watching, and say what came of it."""
     from mlxgpt.train import StopRequest, Trainer, describe, examine_environment
 
@@ -133,8 +136,13 @@ def _train(prepared: "Prepared", run: "RunDirectory", progress: "TrainingProgres
     for line in describe(prepared, environment):
         progress.say(line)
     trainer = Trainer(prepared, run, environment=environment, observer=progress)
-    progress.start_training(trainer.resume())
     with StopRequest() as stop:
+        if new:  # only now that nothing of what was asked for can be wrong any more
+            run.create(prepared.config)
+        done = trainer.resume()
+        if done == prepared.config.steps:
+            progress.say(f"\nnothing to do: all {done} steps of {run.path} are done")
+        progress.start_training(done)
         outcome = trainer.run(lambda: stop.requested)
     plot = run.plot(f"{prepared.corpus.name}, {prepared.config.steps} steps")
     if outcome.finished:

@@ -1,19 +1,12 @@
-"""Documents -> arrays of ids, in order, in this process or in several, with the same result.
+"""Documents -> chunks -> arrays of ids. Which process does it is not known here.
 
 A document is never cut: where a tokenizer cannot merge across is not known here. A chunk is only
 what travels to a process at once, and no id depends on which documents share one.
 """
 
-import multiprocessing
-import signal
-import traceback
-from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
-from multiprocessing.context import SpawnProcess
-from typing import Any, Literal, Self
+from typing import Literal
 
 import numpy as np
 
@@ -92,121 +85,3 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer) -> Encoded:
         pieces.extend(end)
         num_bytes += len(document.text.encode())
     return Encoded(chunk.side, np.concatenate(pieces), len(chunk.documents), num_bytes)
-
-
-class Encoders:
-    """`workers` processes that encode chunks; with 1, this process does it and none is started.
-
-    Use as a context manager: when the block ends, in whatever way, the processes are gone. At most
-    one chunk is with each process, which bounds the memory and cannot deadlock.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, workers: int) -> None:
-        self._tokenizer = tokenizer
-        self._count = workers if workers > 1 else 0
-        self._processes: list[SpawnProcess] = []
-        self._connections: list[Any] = []
-
-    def __enter__(self) -> Self:
-        # Ctrl-C reaches the whole process group. Blocked, and so inherited as blocked, it is left
-        # to this process alone, which then ends the others. The resource tracker unblocks it when
-        # it starts, so it has to run before.
-        if self._count:
-            resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            for _ in range(self._count):
-                self._start()
-        except BaseException:
-            self.__exit__()
-            raise
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._processes:
-            process.terminate()
-        for process, connection in zip(self._processes, self._connections, strict=True):
-            process.join()
-            process.close()
-            connection.close()
-        self._processes.clear()
-        self._connections.clear()
-
-    def encode(self, chunks: Iterable[Chunk]) -> Iterator[Encoded]:
-        """Yield the results in the order of `chunks`. Raises what `encode_chunk` raises."""
-        if self._count == 0:
-            for chunk in chunks:
-                yield encode_chunk(chunk, self._tokenizer)
-            return
-        busy: deque[int] = deque()
-        for chunk in chunks:
-            done = None
-            if len(busy) < self._count:
-                worker = len(busy)
-            else:
-                worker = busy.popleft()
-                done = self._receive(worker)
-            self._send(worker, chunk)
-            busy.append(worker)
-            if done is not None:
-                yield done
-        while busy:
-            yield self._receive(busy.popleft())
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")  # fork does not go with MLX's threads
-        here, there = context.Pipe()
-        process = context.Process(target=_work, args=(there, self._tokenizer), daemon=True)
-        try:
-            process.start()
-        except BaseException:
-            here.close()
-            raise
-        finally:
-            there.close()  # so that a dead process is seen as the end of the pipe
-        self._processes.append(process)
-        self._connections.append(here)
-
-    def _send(self, worker: int, chunk: Chunk) -> None:
-        try:
-            self._connections[worker].send(chunk)
-        except OSError as e:
-            raise self._death(worker) from e
-
-    def _receive(self, worker: int) -> Encoded:
-        try:
-            answer = self._connections[worker].recv()
-        except (EOFError, OSError) as e:
-            raise self._death(worker) from e
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def _death(self, worker: int) -> DataError:
-        self._processes[worker].join(5)
-        code = self._processes[worker].exitcode
-        if code is not None and code < 0:
-            why = f"was killed by signal {-code}, perhaps for want of memory; use fewer workers"
-        else:
-            why = (
-                f"ended early with exit code {code}; a script that encodes in several processes "
-                "must do so under `if __name__ == '__main__':`"
-            )
-        return DataError(f"a process that encodes documents {why}")
-
-
-def _work(connection: Any, tokenizer: Tokenizer) -> None:
-    """Answer chunks until the other end is closed. The body of each process."""
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        while True:
-            chunk = connection.recv()
-            try:
-                answer = encode_chunk(chunk, tokenizer)
-            except MLXGPTError as e:
-                answer = e
-            except Exception as e:
-                # The traceback would stay behind: only the message travels.
-                answer = RuntimeError(f"{e}\n\nin the encoding process:\n{traceback.format_exc()}")
-            connection.send(answer)

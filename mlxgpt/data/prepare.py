@@ -11,7 +11,8 @@ from typing import Any
 from mlxgpt.config import require
 from mlxgpt.data.config import DataConfig
 from mlxgpt.data.corpus import Corpus
-from mlxgpt.data.encode import Encoders, chunked
+from mlxgpt.data.encode import chunked
+from mlxgpt.data.encoders import Encoders
 from mlxgpt.data.split import Split
 from mlxgpt.data.staging import new_folder
 from mlxgpt.data.token_file import TokenWriter

@@ -42,6 +42,8 @@ def generate(
     prompt or an id that the model does not have.
     """
     _check(model, prompt_ids, num_ids)
+    if params.max_tokens == 0:
+        return
     cache = KVCache(model.config.n_layer, window=model.config.max_seq_len)
 
     def next_logits(ids: mx.array) -> mx.array:
@@ -51,8 +53,6 @@ def generate(
     for start in range(0, len(prompt_ids) - 1, _PREFILL_CHUNK):
         chunk = prompt[:, start : min(start + _PREFILL_CHUNK, len(prompt_ids) - 1)]
         mx.eval(model.features(chunk, cache))
-    if params.max_tokens == 0:
-        return
     token = sample(next_logits(prompt[:, -1:]), params, 0)
     for i in range(params.max_tokens):
         last = i + 1 == params.max_tokens
@@ -93,7 +93,11 @@ def _generated(sampled: mx.array, last: bool, stop_ids: Collection[int]) -> Gene
 
 
 def _check(model: GPT, prompt_ids: Sequence[int], num_ids: int | None) -> None:
-    vocab = num_ids or model.config.vocab
+    vocab = model.config.vocab if num_ids is None else num_ids
+    require(
+        1 <= vocab <= model.config.vocab,
+        f"'num_ids' must be between 1 and the model's {model.config.vocab}; got {num_ids}",
+    )
     require(len(prompt_ids) > 0, "the prompt is empty; give at least one token")
     for place, token in enumerate(prompt_ids):
         if not 0 <= token < vocab:

@@ -6,7 +6,7 @@ the rest. The twin without a cache is `CausalAttend(window)` over the whole text
 
 import mlx.core as mx
 
-from mlxgpt.model import causal_mask, sdpa
+from mlxgpt.model import attention, causal_mask
 
 _GROWTH = 256
 """Buffers grow, and slide, once in so many tokens: the cost of a token stays constant."""
@@ -68,7 +68,7 @@ class KVCache:
 
     def __call__(self, layer: int, q: mx.array, k: mx.array, v: mx.array) -> mx.array:
         keys, values = self._layers[layer].append(k, v, self.window)
-        return sdpa(q, keys, values, causal_mask(q.shape[2], keys.shape[2], self.window))
+        return attention(q, keys, values, causal_mask(q.shape[2], keys.shape[2], self.window))
 
     @property
     def length(self) -> int:

@@ -1,7 +1,7 @@
 """Logits -> the distribution that is sampled from -> a token id.
 
-The filters act in the order temperature, top-k, top-p, min-p, as in transformers and vLLM. One
-function gives the exact distribution; everything that draws, draws from it.
+The filters act in the order temperature, top-k, top-p, min-p, as in transformers. One function
+gives the exact distribution; everything that draws, draws from it.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,9 @@ def sampling_logprobs(logits: mx.array, params: SamplingParams) -> mx.array:
         best = mx.argmax(logits, axis=-1, keepdims=True)
         ids = mx.arange(logits.shape[-1])
         return mx.where(ids == best, 0.0, -float("inf"))
-    logprobs = _normalize(logits / params.temperature)
+    # The highest becomes 0 first, so that a tiny temperature overflows to -inf only.
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    logprobs = _normalize(logits / max(params.temperature, 1e-30))
     if params.top_k is not None and params.top_k < logits.shape[-1]:
         # MLX sorts upwards: the k-th largest is the k-th from the end.
         kth = mx.sort(logprobs, axis=-1)[..., -params.top_k, None]

@@ -1,6 +1,6 @@
 """The network: ids -> logits. Knows nothing of text, files, training or scheduling."""
 
-from mlxgpt.model.attend import Attend, CausalAttend, SegmentAttend, causal_mask, sdpa
+from mlxgpt.model.attend import Attend, CausalAttend, SegmentAttend, causal_mask
 from mlxgpt.model.config import GPTConfig
 from mlxgpt.model.cost import (
     kv_bytes_per_token,
@@ -11,7 +11,9 @@ from mlxgpt.model.cost import (
 from mlxgpt.model.dropout import Dropout
 from mlxgpt.model.gpt import GPT
 from mlxgpt.model.initial_weights import init_weights
+from mlxgpt.model.kernels import attention, cross_entropy
 from mlxgpt.model.presets import PRESETS, preset
+from mlxgpt.model.weight_shapes import weight_shapes
 
 __all__ = [
     "GPT",
@@ -21,12 +23,14 @@ __all__ = [
     "Dropout",
     "GPTConfig",
     "SegmentAttend",
+    "attention",
     "causal_mask",
+    "cross_entropy",
     "init_weights",
     "kv_bytes_per_token",
     "non_embedding",
     "num_parameters",
     "preset",
-    "sdpa",
     "train_flops_per_token",
+    "weight_shapes",
 ]

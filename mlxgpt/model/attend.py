@@ -9,6 +9,8 @@ from typing import Protocol
 
 import mlx.core as mx
 
+from mlxgpt.model.kernels import attention
+
 
 class Attend(Protocol):
     """How the queries of one forward pass see keys and values."""
@@ -37,7 +39,7 @@ class CausalAttend:
         return 0
 
     def __call__(self, layer: int, q: mx.array, k: mx.array, v: mx.array) -> mx.array:  # noqa: ARG002
-        return sdpa(q, k, v, causal_mask(q.shape[2], k.shape[2], self.window))
+        return attention(q, k, v, causal_mask(q.shape[2], k.shape[2], self.window))
 
 
 class SegmentAttend:
@@ -60,18 +62,13 @@ class SegmentAttend:
         return self.positions
 
     def __call__(self, layer: int, q: mx.array, k: mx.array, v: mx.array) -> mx.array:  # noqa: ARG002
-        return sdpa(q, k, v, self.mask)
+        return attention(q, k, v, self.mask)
 
 
 def causal_mask(queries: int, keys: int, window: int | None) -> mx.array | str | None:
-    """Return the mask for `queries` tokens at the end of `keys` tokens, as `sdpa` takes it."""
+    """Return the mask for `queries` tokens at the end of `keys` tokens, as `attention` takes it."""
     if window is None or keys <= window:
         return "causal" if queries > 1 else None
     query = mx.arange(keys - queries, keys)[:, None]
     key = mx.arange(keys)[None, :]
     return (key <= query) & (key > query - window)
-
-
-def sdpa(q: mx.array, k: mx.array, v: mx.array, mask: mx.array | str | None) -> mx.array:
-    """Scaled dot-product attention (Vaswani et al., 2017, eq. 1) with scale 1 / sqrt(D)."""
-    return mx.fast.scaled_dot_product_attention(q, k, v, scale=q.shape[-1] ** -0.5, mask=mask)

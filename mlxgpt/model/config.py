@@ -1,6 +1,6 @@
 """The shape of a GPT: what every layer, cache and checkpoint is derived from."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from mlxgpt.config import require
 from mlxgpt.errors import ConfigError
@@ -66,8 +66,19 @@ class GPTConfig:
             self.vocab_size is None or self.vocab_size >= 1,
             f"'vocab_size' must be at least 1; got {self.vocab_size}",
         )
-        require(self.rope_theta > 0, f"'rope_theta' must be above 0; got {self.rope_theta}")
-        require(self.rms_norm_eps > 0, f"'rms_norm_eps' must be above 0; got {self.rms_norm_eps}")
+        for name, value in asdict(self).items():
+            require(
+                not isinstance(value, int) or value < 2**31,
+                f"'{name}' must be below 2**31, which is as far as MLX counts; got {value}",
+            )
+        require(
+            1 <= self.rope_theta <= 1e30,
+            f"'rope_theta' must be between 1 and 1e30; got {self.rope_theta}",
+        )
+        require(
+            0 < self.rms_norm_eps <= 1,
+            f"'rms_norm_eps' must be above 0 and at most 1; got {self.rms_norm_eps}",
+        )
 
     @property
     def kv_heads(self) -> int:

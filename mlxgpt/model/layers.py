@@ -6,6 +6,7 @@ import mlx.nn as nn
 from mlxgpt.model.attend import Attend
 from mlxgpt.model.config import GPTConfig
 from mlxgpt.model.dropout import Dropout
+from mlxgpt.model.kernels import swiglu
 from mlxgpt.model.rotary import Rotary
 
 
@@ -47,7 +48,7 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(config.mlp_size, config.n_embd, bias=False)
 
     def __call__(self, x: mx.array) -> mx.array:
-        return self.down_proj(nn.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
 
 
 class Block(nn.Module):

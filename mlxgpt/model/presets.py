@@ -17,7 +17,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset(name: str) -> dict[str, Any]:
-    """Return the fields that preset `name` sets. Raises `ConfigError` for an unknown name."""
+    """Return the fields that preset `name` sets. Raises `ConfigError` for an unknown name.
+
+    Sizes that follow from these are set to None, so that a preset replaces a whole shape and does
+    not inherit the head size of another.
+    """
     if name not in PRESETS:
         raise ConfigError(f"unknown preset '{name}'{did_you_mean(name, PRESETS)}")
-    return dict(PRESETS[name])
+    derived = dict.fromkeys(("n_kv_head", "head_dim", "intermediate_size"))
+    return {**derived, **PRESETS[name]}

@@ -44,15 +44,14 @@ def learn_merges(
 
     Of equally frequent pairs the one with the smaller ids comes first; overlapping pairs count
     ("aaa" holds two), as in the `tokenizers` library. No product is longer than
-    `max_token_length` bytes or one of `forbidden`. Two merges may lead to the same bytes; they
-    share one id. Learning stops early when no pair occurs `min_frequency` times: nothing is
-    invented. The order of `word_counts` does not matter.
+    `max_token_length` bytes or one of `forbidden`. Learning stops early when no pair occurs
+    `min_frequency` times: nothing is invented. The order of `word_counts` does not matter.
     """
     places = _Places(word_counts)
     tokens = [bytes([byte]) for byte in BYTE_ORDER]
-    token_ids = {token: i for i, token in enumerate(tokens)}
     refused = frozenset(forbidden)
-    merges: dict[tuple[int, int], int] = {}
+    merges: list[tuple[int, int]] = []
+    counts: list[int] = []
     # Each pair that occurs is in the heap at least once, with its count or a larger, outdated one.
     heap = [(-count, pair) for pair, count in places.counts.items()]
     heapify(heap)
@@ -69,15 +68,16 @@ def learn_merges(
         product = tokens[left] + tokens[right]
         if product in refused or len(product) > (max_token_length or len(product)):
             continue
-        new = token_ids.setdefault(product, len(tokens))
-        if new == len(tokens):
-            tokens.append(product)
-        merges.setdefault((left, right), count)
-        for grown in places.join(left, right, new):
+        # Between two borders the earlier merges leave one way to divide given bytes, so no other
+        # pair has led to these: the product is new.
+        tokens.append(product)
+        merges.append((left, right))
+        counts.append(count)
+        for grown in places.join(left, right, len(tokens) - 1):
             heappush(heap, (-places.counts[grown], grown))
         if progress is not None:
             progress(len(tokens), n_tokens)
-    return LearnedMerges(tokens=tokens, merges=list(merges), counts=list(merges.values()))
+    return LearnedMerges(tokens=tokens, merges=merges, counts=counts)
 
 
 class _Places:
@@ -119,8 +119,7 @@ class _Places:
         """Make `left right` to `new` everywhere; return the pairs that became more frequent."""
         ids, weights, where = self.ids, self.weights, self.where
         n_left, n_right = self.lengths[left], self.lengths[right]
-        if new == len(self.lengths):
-            self.lengths.append(n_left + n_right)
+        self.lengths.append(n_left + n_right)
         changes: dict[int, int] = {}
         # From left to right, so that "aaa" becomes "aa a".
         for at in sorted(where.pop(left << 32 | right)):

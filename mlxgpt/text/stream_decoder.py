@@ -22,6 +22,4 @@ class StreamDecoder:
 
     def finish(self) -> str:
         """Return what is left, U+FFFD for half a character, and be ready for another text."""
-        rest = self._decoder.decode(b"", final=True)
-        self._decoder.reset()
-        return rest
+        return self._decoder.decode(b"", final=True)

@@ -30,7 +30,7 @@ def describe(prepared: Prepared, environment: Environment) -> list[str]:
         f"{kv_bytes_per_token(model):,} cache bytes a token",
         f"run        {config.steps:,} steps of {batch} tokens, {passes:.2f} passes; "
         f"{config.optimizer.name}, {config.dtype}",
-        f"machine    {mx.default_device()}{workers}, "
+        f"machine    {mx.default_device().type.name}{workers}, "
         f"{environment.gemm_gflops:,.0f} GFLOP/s measured",
         *(f"note       {note}" for note in environment.notes),
     ]

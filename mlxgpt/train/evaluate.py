@@ -18,5 +18,4 @@ class Evaluation:
     @classmethod
     def of(cls, nll: float, num_tokens: float, num_bytes: float) -> "Evaluation":
         """Return the means for a sum of `nll` nats over `num_tokens` that spell `num_bytes`."""
-        bits = nll / math.log(2) / num_bytes if num_bytes else math.nan
-        return cls(nll / num_tokens, bits, int(num_tokens))
+        return cls(nll / num_tokens, nll / math.log(2) / num_bytes, int(num_tokens))

@@ -5,7 +5,10 @@ from types import FrameType, TracebackType
 
 
 class StopRequest:
-    """While entered, a first signal asks for a stop after the current step; a second kills."""
+    """While entered, a first signal asks for a stop after the current step; a second acts as usual.
+
+    "As usual" rather than at once, so that Ctrl-C still leaves the terminal as it was found.
+    """
 
     def __init__(self) -> None:
         self.requested = False
@@ -22,10 +25,12 @@ class StopRequest:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._restore()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.requested = True
-        for each in self._before:
-            signal.signal(each, signal.SIG_DFL)
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 import mlx.core as mx
 
-from mlxgpt.model import GPT, CausalAttend, Dropout, SegmentAttend
+from mlxgpt.model import GPT, CausalAttend, Dropout, SegmentAttend, cross_entropy
 
 
 def weighted_nll(
@@ -20,4 +20,4 @@ def weighted_nll(
     """
     attend = CausalAttend() if segment_ids is None else SegmentAttend(segment_ids)
     logits = model(input_ids, attend, dropout).astype(mx.float32)
-    return (mx.fast.cross_entropy(logits, targets) * loss_weights).sum()
+    return (cross_entropy(logits, targets) * loss_weights).sum()

@@ -9,6 +9,7 @@ from typing import cast
 
 import mlx.core as mx
 import mlx.optimizers as optim
+from mlx.utils import tree_map
 
 from mlxgpt.train.config import OptimizerConfig
 
@@ -66,7 +67,10 @@ class Optimizers:
         clipped, norm = optim.clip_grad_norm(gradients, self._clip or float("inf"))
         if self._clip:
             gradients = cast(dict, clipped)
-        return cast(dict, self._multi.apply_gradients(gradients, parameters)), norm
+        updated = self._multi.apply_gradients(gradients, parameters)
+        # It merges its parts in their own order, but sums (the norm) go by the order of the names:
+        # a run and its resumed half would differ in the last bit.
+        return cast(dict, tree_map(lambda _, new: new, parameters, updated)), norm
 
     @property
     def state(self) -> dict:

@@ -1,7 +1,7 @@
 """Config -> what a trainer works on: tokenizer, token files, a network with its first weights."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from mlxgpt.checkpoint import load_config, model_directory, read_weights
 from mlxgpt.data import Corpus, Split, TokenSet, open_corpus, prepare
@@ -38,8 +38,12 @@ def prepare_run(config: TrainConfig, progress: Progress) -> Prepared:
 
     Raises an `MLXGPTError` for whatever the config asks for and the world does not have.
     """
+    if config.init_from is not None:
+        model_directory(config.init_from)  # hours of encoding later would be a bad time to fail
     corpus = _open(config, progress)
     tokenizer = make_tokenizer(config, corpus, progress)
+    if config.init_from is not None:
+        _same_tokenizer(tokenizer, config.init_from)
     tokens = _encode(config, corpus, tokenizer, progress)
     resolved = resolve(config, tokenizer.vocab_size)
     model = GPT(resolved.model)
@@ -103,10 +107,22 @@ def _encode(
     )
 
 
+def _same_tokenizer(tokenizer: Tokenizer, source: str) -> None:
+    """Raise `ConfigError` unless the weights in `source` were trained with this tokenizer."""
+    if Tokenizer.load(model_directory(source)) != tokenizer:
+        raise ConfigError(
+            f"--init-from {source}: its weights belong to its own tokenizer, and this run has "
+            f"another; add --tokenizer {source}"
+        )
+
+
 def _take_weights(model: GPT, source: str) -> None:
     """Fill `model` with the weights in `source`. Raises `ConfigError` if the shapes differ."""
     directory = model_directory(source)
-    theirs, mine = load_config(directory), model.config
-    if replace(theirs, max_seq_len=mine.max_seq_len) != mine:
-        raise ConfigError(f"--init-from {source}: it has the shape {theirs}, this run {mine}")
-    model.set_weights(read_weights(directory, model))
+    mine = asdict(model.config)
+    theirs = asdict(replace(load_config(directory), max_seq_len=model.config.max_seq_len))
+    if different := [name for name in mine if mine[name] != theirs[name]]:
+        what = ", ".join(f"{n} is {theirs[n]} there, {mine[n]} here" for n in different)
+        remedy = " ".join(f"--set model.{n}={theirs[n]}" for n in different)
+        raise ConfigError(f"--init-from {source} has another shape: {what}; add {remedy}")
+    model.set_weights(read_weights(directory, model.config))

@@ -50,9 +50,10 @@ class RunDirectory:
     def create(self, config: TrainConfig) -> None:
         """Make the folder, or empty it of an earlier run, and write the resolved config."""
         self.path.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self.path / "state", ignore_errors=True)
-        for file in (self.path / METRICS, self.path / PLOT, *self.path.glob("model*.safetensors")):
+        for file in (*self.path.glob("model*.safetensors"), self.path / METRICS, self.path / PLOT):
             file.unlink(missing_ok=True)
+        if (self.path / "state").exists():  # a leftover would be resumed: fail rather than leave it
+            shutil.rmtree(self.path / "state")
         write_text(self.path / CONFIG, dump_yaml(config))
 
     def config(self) -> TrainConfig:
@@ -64,12 +65,16 @@ class RunDirectory:
                     f"--init-from {self.path}"
                 )
             raise CheckpointError(f"{self.path} is not a run directory: it has no {CONFIG}")
-        return build(TrainConfig, load_yaml(self.path / CONFIG))
+        try:
+            return build(TrainConfig, load_yaml(self.path / CONFIG))
+        except ConfigError as e:
+            raise CheckpointError(f"{self.path / CONFIG} is damaged: {e}") from e
 
     @property
     def started(self) -> bool:
         """False for a run that was ended before it saved its first state."""
-        return (self.path / "model.safetensors").exists() or (self.path / "state").exists()
+        saved = any((self.path / "state").glob("step-*"))
+        return saved or (self.path / "model.safetensors").exists()
 
     def log(self, record: dict[str, Any]) -> None:
         """Append one line to the metrics."""
@@ -97,4 +102,7 @@ class RunDirectory:
     def forget_after(self, step: int) -> None:
         """Drop metrics of steps that the saved state knows nothing of; they will be done again."""
         kept = [r for r in self.metrics() if r["step"] <= step]
-        write_text(self.path / METRICS, "".join(json.dumps(r) + "\n" for r in kept))
+        text = "".join(json.dumps(r) + "\n" for r in kept)
+        file = self.path / METRICS
+        if file.exists() and file.read_bytes() != text.encode():
+            write_text(file, text)

@@ -23,10 +23,10 @@ def assemble(
     """
     from_file = load_yaml(file) if file else {}
     layers: list[Mapping[str, Any]] = []
-    if name := from_file.pop("preset", None):
+    if (name := from_file.pop("preset", None)) is not None:
         layers.append({"model": preset(str(name))})
     layers.append(from_file)
-    if preset_name:
+    if preset_name is not None:
         layers.append({"model": preset(preset_name)})
     layers.append(_nested({k: v for k, v in flags.items() if v is not None}))
     layers.extend(parse_assignment(a) for a in assignments)
@@ -35,7 +35,13 @@ def assemble(
         raise ConfigError(
             "no corpus: give --corpus FILE, a folder, or a built-in one: python, shakespeare"
         )
-    return build(TrainConfig, values)
+    config = build(TrainConfig, values)
+    if flags.get("tokenizer.vocab_size") is not None and config.tokenizer.source != "bpe":
+        raise ConfigError(
+            "--vocab-size is for a bpe tokenizer that is trained here; "
+            f"'{config.tokenizer.source}' has a size of its own"
+        )
+    return config
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,9 +125,11 @@ class TrainStep:
 
     def restore(self, weights: dict[str, mx.array], optimizer: dict[str, mx.array]) -> None:
         """Take over saved weights and moments. Raises `CheckpointError` if they do not fit."""
-        _fits("weights", dict(tree_flatten(self.parameters)), weights)
+        mine = dict(tree_flatten(self.parameters))
+        _fits("weights", mine, weights)
         _fits("optimizer state", self.optimizer_state, optimizer)
-        self.parameters = tree_unflatten(list(weights.items()))
+        # In the order of a new run, not of the file: the gradient norm is summed in this order.
+        self.parameters = tree_unflatten([(name, weights[name]) for name in mine])
         # The compiled update holds on to this very dict, so its leaves are replaced in place.
         _replace(self._optimizers.state, tree_unflatten(list(optimizer.items())))
         mx.eval(self.parameters, self._optimizers.state)

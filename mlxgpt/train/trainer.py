@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
@@ -17,7 +17,7 @@ from mlxgpt.checkpoint import (
     save_state,
 )
 from mlxgpt.data import Batch, WindowBatches, batch_bytes, evaluation_batches
-from mlxgpt.errors import CheckpointError, DivergedError
+from mlxgpt.errors import CheckpointError, DataError, DivergedError
 from mlxgpt.machine.memory import mlx_peak_memory, peak_rss
 from mlxgpt.model import train_flops_per_token
 from mlxgpt.train.environment import Environment, blas_for_workers
@@ -74,19 +74,22 @@ class Trainer:
             self._config.model.max_seq_len,
             self._config.seed,
         )
-        self._val_batches = list(
-            evaluation_batches(
-                prepared.tokens.val,
-                self._config.micro_batch_size,
-                self._config.model.max_seq_len,
-                self._config.val_tokens,
-            )
+        self._val_batches = evaluation_batches(
+            prepared.tokens.val,
+            self._config.micro_batch_size,
+            self._config.model.max_seq_len,
+            self._config.val_tokens,
         )
         lengths = prepared.tokenizer.token_byte_lengths
         self._val_bytes = sum(batch_bytes(batch, lengths) for batch in self._val_batches)
+        if self._val_bytes == 0:
+            raise DataError(
+                f"the validation text has {prepared.tokens.val.num_tokens} tokens, and none of "
+                "them but the first is text; give more text or a larger 'val_fraction'"
+            )
         flops = train_flops_per_token(self._config.model, self._config.model.max_seq_len)
         self._mfu_per_token = flops / (environment.gemm_gflops * 1e9)
-        self._done, self._saved = 0, -1
+        self._done, self._saved, self._validated = 0, -1, -1
         self._evaluation: Evaluation | None = None
         self._best = math.inf
         self._clock = time.perf_counter()
@@ -111,6 +114,8 @@ class Trainer:
         self._best = state.trainer["best_val_loss"] or math.inf
         self._done = self._saved = state.step
         self._run.forget_after(state.step)
+        # A crash may have come between the state and its showing as the model.
+        publish_weights(self._run.path, save_state(self._run.path, state))
         return state.step
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
@@ -160,8 +165,11 @@ class Trainer:
     def validate(self) -> Evaluation:
         """Measure the validation loss now, log it, and return it."""
         nll, num_tokens = self._step.evaluate(self._val_batches)
+        if not math.isfinite(nll):
+            self._diverged(self._done, "the validation loss", nll)
         evaluation = Evaluation.of(nll, num_tokens, self._val_bytes)
         self._evaluation, self._best = evaluation, min(self._best, evaluation.loss)
+        self._validated = self._done
         self._run.log(
             {
                 "step": self._done,
@@ -175,7 +183,15 @@ class Trainer:
         return evaluation
 
     def save(self) -> None:
-        """Save everything that a resumed run needs, and show the weights as the model."""
+        """Save everything that a resumed run needs, and show the weights as the model.
+
+        Raises `DivergedError` instead, and keeps the last good state, if these weights cannot
+        compute a loss any more: a step's own loss was finite before its update.
+        """
+        if self._done not in (0, self._validated):
+            nll, _ = self._step.evaluate([self._val_batches[0]])
+            if not math.isfinite(nll):
+                self._diverged(self._done, "the loss after the update", nll)
         facts: dict[str, Any] = {
             "data": self._prepared.data_fingerprint,
             "seed": self._config.seed,
@@ -198,8 +214,9 @@ class Trainer:
         loss, norm = _number(pending.loss), _number(pending.norm)
         now = time.perf_counter()
         speed, self._clock = self._config.tokens_per_step / (now - self._clock), now
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            self._diverged(pending.step, loss, norm)
+        for name, value in (("the loss", loss), ("the gradient norm", norm)):
+            if not math.isfinite(value):
+                self._diverged(pending.step, name, value)
         assert self._config.optimizer.max_lr is not None
         factor = lr_factor(self._config.optimizer, pending.step, self._config.steps)
         report = StepReport(
@@ -214,10 +231,9 @@ class Trainer:
         self._run.log(asdict(report))
         self._observer.stepped(report)
 
-    def _diverged(self, step: int, loss: float, norm: float) -> None:
-        what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient norm is {norm}"
+    def _diverged(self, step: int, what: str, value: float) -> NoReturn:
         raise DivergedError(
-            f"step {step}: {what}; the last good weights are those of step {self._saved} in "
+            f"step {step}: {what} is {value}; the last good weights are those of step {self._saved} in "
             f"{self._run.path}. Try a lower --max-lr or a longer --warmup"
             + (", or dtype float32" if self._config.dtype != "float32" else "")
         )

@@ -42,8 +42,13 @@ class Worker:
         return self._start("nll", parameters, rows, 1.0, None)
 
     def close(self) -> None:
-        """End the thread."""
-        if self._thread is not None:
+        """End the thread, and before it the MLX streams that it owns.
+
+        Python takes a thread for ended while its C++ side still destroys those; a process that
+        leaves at that moment is aborted ("terminate called", seen with MLX 0.32.4).
+        """
+        if self._thread is not None and self._functions:
+            self._thread.submit(mx.clear_streams).result()
             self._thread.shutdown()
 
     def _start(
@@ -60,13 +65,16 @@ class Worker:
         must what comes back. So must a compiled function be made in the thread that calls it.
         """
 
+        # `mx.value_and_grad` puts its tracers into the very dicts it is given, for a while.
+        own = tree_map(lambda p: p, parameters)
+
         def run() -> Any:
             if name not in self._functions:
                 function = self._loss if name == "nll" else mx.value_and_grad(self._loss)
                 self._functions[name] = mx.compile(function) if self._compiled else function
             arrays = [mx.array(a) for a in (rows.input_ids, rows.targets, rows.loss_weights)]
             segments = None if rows.segment_ids is None else mx.array(rows.segment_ids)
-            return self._functions[name](parameters, *arrays, segments, mx.array(scale), key)
+            return self._functions[name](own, *arrays, segments, mx.array(scale), key)
 
         if self._thread is None:
             result = run()

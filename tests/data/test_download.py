@@ -80,8 +80,8 @@ def test_a_file_is_downloaded_once_with_progress(server: Server, tmp_path: Path)
     [
         (CONTENT[:-1] + b"?", None, "sha256"),
         (CONTENT + b"more", None, "more than"),
-        (CONTENT[:-5], None, "instead of"),
-        (CONTENT[:-5], len(CONTENT), "instead of|IncompleteRead"),
+        (CONTENT[:-5], None, "bytes instead of"),
+        (CONTENT[:-5], len(CONTENT), "bytes instead of|IncompleteRead"),
         (b"", None, "404"),
     ],
 )

@@ -53,8 +53,8 @@ def test_a_limit_takes_evenly_spaced_windows(
     starts = sorted(i for i, _ in seen if (i - 1) % context == 0)
     windows = -(-(count - 1) // context)
     assert len(starts) == max(1, min(windows, limit // context))
-    gaps = {b - a for a, b in pairwise(starts)}
-    assert not gaps or max(gaps) - min(gaps) <= context
+    gaps = {(b - a) // context for a, b in pairwise(starts)}
+    assert gaps <= {windows // len(starts), -(-windows // len(starts))}
 
 
 def test_batches_can_be_indexed() -> None:

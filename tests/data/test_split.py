@@ -80,11 +80,11 @@ def test_document_is_the_smallest_draw_that_reaches_the_fraction(
     texts = ["x" * n for n in lengths]
     train, val = sides(listed(*texts), seed, val_fraction=fraction)
     assert len(train) + len(val) == len(texts)
-    target = sum(lengths) * fraction
-    assert size(val) <= max(2 * target + 1, min(lengths))
+    target = ceil(sum(lengths) * Fraction(str(fraction)))
+    assert size(val) <= max(2 * target, min(lengths))
     if max(lengths) <= target:
-        assert size(val) >= target - 1e-9 or len(train) == 1
-        assert size(val) - max(lengths) <= target + 1e-9
+        assert size(val) >= target or len(train) == 1
+        assert size(val) - max(lengths) < target
 
 
 def test_the_draw_follows_the_seed_and_is_spread_over_the_corpus() -> None:

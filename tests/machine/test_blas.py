@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -181,6 +182,36 @@ def test_without_the_wheel_the_reason_is_given(tmp_path: Path) -> None:
     )
     assert run.stdout.startswith("the package scipy-openblas32 is not installed; libnosuchblas")
     assert "will be slow" in run.stderr
+
+
+@on_linux
+def test_without_the_wheel_the_systems_library_serves(cache: str, tmp_path: Path) -> None:
+    [library] = prepared(cache)
+    (tmp_path / "libopenblas.so.0").symlink_to(library)
+    code = (
+        "import os; import mlxgpt.machine.blas as b; del os.environ['MLXGPT_BLAS']\n"
+        "b._info = None; b.find_wheel = lambda: None; print(b.preload_blas())"
+    )
+    run = python(code, MLXGPT_BLAS="off", LD_LIBRARY_PATH=str(tmp_path))
+    assert "name='OpenBLAS', why=\"the system's own\"" in run.stdout
+    assert run.stderr == ""
+
+
+@on_linux
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [("", "wrong product"), ("__builtin_trap();", "exit status -")],
+)
+def test_a_library_that_computes_nonsense_is_not_kept(
+    tmp_path: Path, body: str, reason: str
+) -> None:
+    (tmp_path / "source.c").write_text(f"void scipy_cblas_sgemm(void) {{ {body} }}")
+    command = ["cc", "-shared", "-fPIC", "-o", "source.so", "source.c"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    with pytest.raises(PreparationError, match=f"does not work: {reason}"):
+        prepare(Wheel("1", tmp_path / "source.so"), tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @on_linux

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from mlxgpt.text.byte_alphabet import BYTE_ORDER
 
@@ -31,7 +32,7 @@ def count_pairs(
     """Count neighbours in all words; overlapping ones count, so "aaa" holds (a, a) twice."""
     pairs: Counter[tuple[bytes, bytes]] = Counter()
     for word, parts in words.items():
-        for pair in zip(parts[:-1], parts[1:], strict=True):
+        for pair in pairwise(parts):
             pairs[pair] += word_counts[word]
     return pairs
 
@@ -55,9 +56,7 @@ def segment(word: bytes, merges: Merges) -> list[bytes]:
     parts = [bytes([byte]) for byte in word]
     while True:
         known = [
-            (merges.index(pair), i)
-            for i, pair in enumerate(zip(parts[:-1], parts[1:], strict=True))
-            if pair in merges
+            (merges.index(pair), i) for i, pair in enumerate(pairwise(parts)) if pair in merges
         ]
         if not known:
             return parts

@@ -1,4 +1,4 @@
-"""The character tokenizer: one id per known character, bytes for the rest, no confusion of the two."""
+"""The character tokenizer: one id per known character, bytes for the rest, never confused."""
 
 import pytest
 

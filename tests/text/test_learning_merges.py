@@ -55,9 +55,7 @@ def test_the_order_of_the_words_does_not_matter(words: Mapping[bytes, int]) -> N
 def test_every_merge_occurs_often_enough_at_its_turn(
     words: Mapping[bytes, int], max_length: int, min_frequency: int
 ) -> None:
-    learned = learn_merges(
-        words, 600, max_token_length=max_length, min_frequency=min_frequency
-    )
+    learned = learn_merges(words, 600, max_token_length=max_length, min_frequency=min_frequency)
     parts = {word: [bytes([byte]) for byte in word] for word in words}
     for pair, count in zip(merged_bytes(learned), learned.counts, strict=True):
         assert naive_bpe.count_pairs(parts, words)[pair] == count >= min_frequency
@@ -77,12 +75,11 @@ def test_counts_beyond_32_bits_are_exact() -> None:
     assert learned.counts == [2**70, 3_000_000_000, 5]
 
 
-def test_two_ways_to_the_same_bytes_share_one_id() -> None:
-    # After b+c and a+b, "abc" is made of (ab, c) in one word and of (a, bc) in the other.
-    words = {b"bc": 9, b"xab": 8, b"xa": 7, b"abc": 4, b"xabc": 6}
-    learned = learn_merges(words, 300)
-    assert len(set(learned.tokens)) == len(learned.tokens)
-    assert merged_bytes(learned) == naive_bpe.learn(words, 100)
+@given(WORDS, st.sampled_from([None, 3]), st.sampled_from([[], [b"ab", b"aa"]]))
+def test_no_two_tokens_have_the_same_bytes(words, max_length, forbidden) -> None:
+    learned = learn_merges(words, 600, max_token_length=max_length, forbidden=forbidden)
+    assert len(set(learned.tokens)) == len(learned.tokens) == 256 + len(learned.merges)
+    assert not set(learned.tokens) & set(forbidden)
 
 
 def test_forbidden_bytes_are_never_made() -> None:

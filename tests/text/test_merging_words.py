@@ -48,11 +48,11 @@ def test_both_ways_of_merging_follow_the_definition(counts, word, random) -> Non
 
 
 def test_a_merge_that_enables_an_earlier_one_yields_to_it() -> None:
-    tokens = [b"a", b"b", b"ab", b"abab", b"abb"]
-    # (ab, b) was learned first: it must come before the second (a, b), once the first is joined.
-    table = table_of(tokens, [(2, 1), (0, 1), (2, 2)])
-    ids = [0, 1, 1, 0, 1, 0, 1]
-    assert merge_short_word(ids, table) == merge_long_word(ids, table) == [4, 3]
+    tokens = [b"a", b"b", b"ab", b"aba"]
+    # (ab, a) has the first rank: once the first (a, b) is joined it comes before the second.
+    table = table_of(tokens, [(2, 0), (0, 1)])
+    ids = [0, 1, 0, 1]
+    assert merge_short_word(ids, table) == merge_long_word(ids, table) == [3, 1]
 
 
 def test_words_on_either_side_of_the_threshold_agree() -> None:

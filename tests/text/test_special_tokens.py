@@ -10,12 +10,13 @@ from mlxgpt.text.added_tokens import AddedToken, AddedTokens
 
 SPECIALS = [END_OF_TEXT, "<|eot|>", "<|eot|>x"]
 TEXTS = ["hug hug pug bun", "a<b>|c"]
+CHAR = train_char(TEXTS, special_tokens=SPECIALS)
 
 
 @pytest.fixture(scope="module", params=["bpe", "char"])
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     if request.param == "char":
-        return train_char(TEXTS, special_tokens=SPECIALS)
+        return CHAR
     return train_bpe(TEXTS, 300, special_tokens=SPECIALS)
 
 
@@ -56,7 +57,7 @@ def test_decoding_gives_the_literal_or_skips_it(tokenizer: Tokenizer) -> None:
 def test_names_that_are_no_specials_are_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(TokenizerError, match=r"'<\|eos\|>' is not a special .*did you mean"):
         tokenizer.encode("a", allowed_special=["<|eos|>"])
-    with pytest.raises(TokenizerError, match="got the text '<|eot|>'"):
+    with pytest.raises(TokenizerError, match=r"got the text '<\|eot\|>'"):
         tokenizer.encode("a", allowed_special="<|eot|>")
     with pytest.raises(TokenizerError, match="not a special token"):
         train_char(["a"], special_tokens=[]).encode("a", allowed_special=["<x>"])
@@ -72,8 +73,9 @@ def test_the_table_of_specials_cannot_be_changed_from_outside(tokenizer: Tokeniz
 @given(st.lists(st.sampled_from([*SPECIALS, "a", "<|eo", "t|>", " ", "\n", "é"]), max_size=9))
 def test_text_with_allowed_specials_comes_back(pieces: list[str]) -> None:
     text = "".join(pieces)
-    for each in (train_char(TEXTS, special_tokens=SPECIALS),):
-        assert each.decode(each.encode(text, allowed_special="all")) == text
+    ids = CHAR.encode(text, allowed_special="all")
+    assert CHAR.decode(ids) == text
+    assert CHAR.decode(CHAR.encode(text)) == text
 
 
 def cut(text: str, *tokens: AddedToken) -> list[str | int]:

@@ -1,0 +1,136 @@
+"""Where exp is spent: SwiGLU, softmax attention, cross-entropy; each with MLX's own way as its twin.
+
+On a GPU, and in half precision, MLX's fused kernels do the work. On a CPU its exp takes some 20 ns a
+number on one core, more than everything else in a small model's step, so there float32 goes through
+a polynomial that `mx.compile` turns into vector code, and through backward passes written by hand.
+"""
+
+import mlx.core as mx
+import mlx.nn as nn
+
+_UNDERFLOW = -60.0
+"""exp is taken for exactly 0 below: less than 1e-26 of the largest term."""
+_WORTH_IT = 16384
+"""Numbers in an array from which on the polynomial is used."""
+_QUERY_BLOCK = 64
+"""Causal attention goes by blocks of so many queries, each with the keys that it may see."""
+
+
+def swiglu(gate: mx.array, up: mx.array) -> mx.array:
+    """Return silu(gate) * up, elementwise."""
+    return _swiglu(gate, up) if _by_hand(gate) else plain_swiglu(gate, up)
+
+
+def attention(q: mx.array, k: mx.array, v: mx.array, mask: mx.array | str | None) -> mx.array:
+    """Scaled dot-product attention (Vaswani et al., 2017, eq. 1) with scale 1 / sqrt(D).
+
+    q (B, H, T, D), k and v (B, Hkv, S, D); query head h uses key/value head h // (H // Hkv).
+    `mask` is None, "causal" (the last query sees the last key), or boolean and broadcastable to
+    (B, H, T, S), true where a query may look. A query that sees nothing gives zeros on a CPU.
+    """
+    queries, keys = q.shape[2], k.shape[2]
+    if queries == 1 or not _by_hand(q):
+        return plain_attention(q, k, v, mask)
+    if not isinstance(mask, str):
+        return _attention(q, k, v, mask)
+    blocks = []
+    for start in range(0, queries, _QUERY_BLOCK):
+        stop = min(start + _QUERY_BLOCK, queries)
+        seen = keys - queries + stop  # what the last query of this block may look at
+        triangle = mx.arange(seen)[None, :] <= mx.arange(seen - (stop - start), seen)[:, None]
+        block = q[:, :, start:stop], k[:, :, :seen], v[:, :, :seen]
+        blocks.append(_attention(*block, triangle))
+    return mx.concatenate(blocks, axis=2)
+
+
+def cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
+    """Return -log softmax(logits)[target], float32, of the shape of `targets` (...).
+
+    logits (..., V); targets must lie in [0, V).
+    """
+    if not _by_hand(logits):
+        return plain_cross_entropy(logits, targets)
+    highest = mx.stop_gradient(logits.max(axis=-1, keepdims=True))
+    total = _exp(logits - highest) @ mx.ones((logits.shape[-1], 1))
+    chosen = mx.take_along_axis(logits, targets[..., None].astype(mx.int32), axis=-1)
+    return (highest + mx.log(total) - chosen).squeeze(-1)
+
+
+def plain_swiglu(gate: mx.array, up: mx.array) -> mx.array:
+    """`swiglu`, by MLX."""
+    return nn.silu(gate) * up
+
+
+def plain_attention(q: mx.array, k: mx.array, v: mx.array, mask: mx.array | str | None) -> mx.array:
+    """`attention`, by MLX."""
+    return mx.fast.scaled_dot_product_attention(q, k, v, scale=q.shape[-1] ** -0.5, mask=mask)
+
+
+def plain_cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
+    """`cross_entropy`, by MLX."""
+    return mx.fast.cross_entropy(logits, targets)
+
+
+def _by_hand(x: mx.array) -> bool:
+    """Whether the polynomial pays: for one generated token its many small operations do not."""
+    on_cpu = mx.default_device().type == mx.DeviceType.cpu
+    return on_cpu and x.dtype == mx.float32 and x.size >= _WORTH_IT
+
+
+def _polynomial_exp(x: mx.array) -> mx.array:
+    """exp for x <= 0: a Taylor polynomial of x / 64, squared six times; relative error below 1e-5."""
+    y = mx.maximum(x, _UNDERFLOW) * (1 / 64)
+    p = 1 + y * (1 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y * (1 / 120)))))
+    for _ in range(6):
+        p = p * p
+    return mx.where(x < _UNDERFLOW, 0.0, p)
+
+
+@mx.custom_function
+def _exp(x: mx.array) -> mx.array:
+    return _polynomial_exp(x)
+
+
+@_exp.vjp
+def _exp_vjp(primals: mx.array, cotangent: mx.array, output: mx.array) -> mx.array:  # noqa: ARG001
+    return cotangent * output
+
+
+def _sigmoid(x: mx.array) -> mx.array:
+    e = _polynomial_exp(-mx.abs(x))
+    return mx.where(x < 0, e, 1.0) / (1 + e)
+
+
+@mx.custom_function
+def _swiglu(gate: mx.array, up: mx.array) -> mx.array:
+    return gate * _sigmoid(gate) * up
+
+
+@_swiglu.vjp
+def _swiglu_vjp(
+    primals: tuple[mx.array, mx.array],
+    cotangent: mx.array,
+    output: mx.array,  # noqa: ARG001
+) -> tuple[mx.array, mx.array]:
+    gate, up = primals
+    s = _sigmoid(gate)
+    return cotangent * up * s * (1 + gate * (1 - s)), cotangent * gate * s
+
+
+def _attention(q: mx.array, k: mx.array, v: mx.array, mask: mx.array | None) -> mx.array:
+    """Attention in full: scores, their softmax, the mean of the values."""
+    b, h, t, d = q.shape
+    kv_heads, s = k.shape[1], k.shape[2]
+    group = h // kv_heads
+    # The queries that share a key head lie side by side, so that no key is copied.
+    rows = (q * d**-0.5).reshape(b, kv_heads, group * t, d)
+    scores = rows @ k.swapaxes(-1, -2)
+    if mask is not None:
+        seen = mx.broadcast_to(mask, (b, h, t, s)) if mask.ndim > 2 else mask
+        shape = (b, kv_heads, group, t, s) if mask.ndim > 2 else (t, s)
+        grouped = scores.reshape(b, kv_heads, group, t, s)
+        scores = mx.where(seen.reshape(shape), grouped, -float("inf")).reshape(scores.shape)
+    highest = mx.stop_gradient(mx.maximum(scores.max(axis=-1, keepdims=True), -1e30))
+    weights = _exp(scores - highest)
+    total = mx.maximum(weights @ mx.ones((s, 1)), 1e-30)  # three times as fast as a sum here
+    return ((weights @ v) / total).reshape(b, h, t, d)

@@ -1,0 +1,140 @@
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from tiny_runs import arrays, assert_same_run, go_on, newest_state, prepare, start, tiny, write_corpus
+
+from mlxgpt.errors import CheckpointError, ConfigError, MLXGPTError
+from mlxgpt.train import RunDirectory
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write_corpus(tmp_path / "words.txt")
+
+
+def test_a_new_run_wants_a_place_of_its_own(tmp_path: Path, corpus: Path) -> None:
+    RunDirectory(tmp_path / "new").check_free(overwrite=False)
+    (tmp_path / "empty").mkdir()
+    RunDirectory(tmp_path / "empty").check_free(overwrite=False)
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "thesis.txt").write_text("years of work")
+    (tmp_path / "file").write_text("")
+    start(tmp_path / "run", tiny(corpus), stop_after=1)
+    for name, overwrite, message in (
+        ("foreign", False, "is not empty and holds no run"),
+        ("foreign", True, "is not empty and holds no run"),
+        ("file", False, "is a file"),
+        ("file", True, "is a file"),
+        ("run", False, r"already holds a run: go on with --resume .*--overwrite"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            RunDirectory(tmp_path / name).check_free(overwrite=overwrite)
+    RunDirectory(tmp_path / "run").check_free(overwrite=True)
+
+
+def test_opening_a_run_directory_makes_nothing(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "new")
+    run.check_free(overwrite=True)
+    assert run.metrics() == []
+    assert not run.started
+    assert not run.path.exists()
+
+
+def test_a_replaced_run_leaves_nothing_behind(tmp_path: Path, corpus: Path) -> None:
+    start(tmp_path / "fresh", tiny(corpus, seed=1))
+    start(tmp_path / "run", tiny(corpus, steps=20))
+    RunDirectory(tmp_path / "run").plot("a title")
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    start(tmp_path / "run", tiny(corpus, seed=1))
+    assert_same_run(tmp_path / "fresh", tmp_path / "run")
+    assert not (tmp_path / "run" / "loss.png").exists()
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+
+
+def test_unused_names_count_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for corpus, name in (
+        ("python", "python-1"),
+        ("../texts/my book.txt.gz", "my-book-1"),
+        ("texts/*.txt", "run-1"),
+        (".", "run-1"),
+        ("žlutý.txt", "lut-1"),
+    ):
+        assert RunDirectory.unused(corpus) == Path("runs") / name
+    (tmp_path / "runs" / "python-1").mkdir(parents=True)
+    (tmp_path / "runs" / "python-2").touch()
+    assert RunDirectory.unused("python") == Path("runs/python-3")
+
+
+def test_the_curve_is_drawn_even_of_an_empty_run(tmp_path: Path, corpus: Path) -> None:
+    for stop in (0, 1, 5):
+        start(tmp_path / f"{stop}", tiny(corpus), stop_after=stop)
+        plot = RunDirectory(tmp_path / f"{stop}").plot("words.txt, 10 steps")
+        assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("where", ["weights", "rename", "publish"])
+def test_a_full_disk_keeps_the_old_state(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    start(tmp_path / "whole", tiny(corpus))
+    folder = tmp_path / "run"
+    start(folder, tiny(corpus), stop_after=5)
+    before = arrays(folder / "model.safetensors")
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    target = {
+        "weights": "mlxgpt.checkpoint.training_state.write_tensors",
+        "rename": "mlxgpt.checkpoint.training_state.publish_directory",
+        "publish": "mlxgpt.train.trainer.publish_weights",
+    }[where]
+    with monkeypatch.context() as patch:
+        if where == "publish":
+            patch.setattr("mlxgpt.train.trainer.Trainer.resume", _resume_quietly(full, patch, target))
+        else:
+            patch.setattr(target, full)
+        with pytest.raises((CheckpointError, OSError), match="No space left on device"):
+            go_on(folder)
+    after = arrays(folder / "model.safetensors")
+    assert all((before[n] == after[n]).all() for n in before)
+    assert not [p for p in folder.rglob("tmp-*")]
+    go_on(folder)
+    assert_same_run(tmp_path / "whole", folder)
+    assert newest_state(folder).name == "step-00000010"
+
+
+def _resume_quietly(full: object, patch: pytest.MonkeyPatch, target: str) -> object:
+    from mlxgpt.train import Trainer
+
+    original = Trainer.resume
+
+    def resume(self: Trainer) -> int:
+        done = original(self)
+        patch.setattr(target, full)
+        return done
+
+    return resume
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "message"),
+    [("", 16, "empty"), ("abc", 16, "too small|at least|needs"), ("abcdefghijklmnopq", 64, "context")],
+)
+def test_a_text_that_is_too_small_is_refused_before_anything_is_made(
+    tmp_path: Path, text: str, context: int, message: str
+) -> None:
+    corpus = tmp_path / "c.txt"
+    corpus.write_text(text)
+    with pytest.raises(MLXGPTError, match=message):
+        start(tmp_path / "run", tiny(corpus, model={"max_seq_len": context}))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_tokenizer_must_fit_into_the_model(tmp_path: Path, corpus: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the tokenizer has \d+ ids, but 'model.vocab_size' is"):
+        prepare(tiny(corpus, model={"vocab_size": 100}))
+    assert prepare(tiny(corpus, model={"vocab_size": 1000})).config.model.vocab == 1000
