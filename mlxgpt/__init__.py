@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import TYPE_CHECKING, Any
 
 from mlxgpt.errors import MLXGPTError
 from mlxgpt.machine.blas import preload_blas
@@ -16,3 +17,19 @@ except MLXGPTError as error:
         raise
     print(f"mlxgpt: error: {error}", file=sys.stderr)  # the command's own handler is not loaded yet
     raise SystemExit(2) from None
+
+if TYPE_CHECKING:
+    from mlxgpt.checkpoint import load as load
+    from mlxgpt.text import Tokenizer as Tokenizer
+
+_PUBLIC = {"load": "mlxgpt.checkpoint", "Tokenizer": "mlxgpt.text"}
+__all__ = ["MLXGPTError", "Tokenizer", "__version__", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is public when it is asked for: MLX takes a while, and `--help` must not."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'mlxgpt' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PUBLIC[name]), name)

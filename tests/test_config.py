@@ -147,7 +147,8 @@ def test_assignments() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "steps", "=5", ".a=1", "a.=1", "a..b=1", "a=[1", "a={", "a=2001-02-30", "a=b: c: d"]
+    "text",
+    ["", "steps", "=5", ".a=1", "a.=1", "a..b=1", "a=[1", "a={", "a=2001-02-30", "a=b: c: d"],
 )
 def test_what_is_no_assignment_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -194,7 +195,9 @@ def test_what_comes_later_wins(tmp_path: Path) -> None:
     """Defaults < preset of the file < file < preset of the flags < flags < --set."""
     corpus = {"data.corpus": "x"}
 
-    def width(file: str = "", preset: str | None = None, flag: int | None = None, set_: str = "") -> int:
+    def width(
+        file: str = "", preset: str | None = None, flag: int | None = None, set_: str = ""
+    ) -> int:
         path = yaml_file(tmp_path, file) if file else None
         flags = {**corpus, "model.n_embd": flag}
         return assemble(path, preset, flags, [set_] if set_ else []).model.n_embd
@@ -292,7 +295,21 @@ def test_values_out_of_range_are_refused_by_name(setting: str, value: Any) -> No
 
 words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).filter(str.strip)
 looks_like_something_else = st.sampled_from(
-    ["1e5", "1.5", "true", "null", "~", "2001-01-01", "0x1f", "- a", "a: b", "#", "'", "1_000", ".5e3"]
+    [
+        "1e5",
+        "1.5",
+        "true",
+        "null",
+        "~",
+        "2001-01-01",
+        "0x1f",
+        "- a",
+        "a: b",
+        "#",
+        "'",
+        "1_000",
+        ".5e3",
+    ]
 )
 shares = st.floats(0.01, 0.99)
 positive = st.floats(1e-30, 1e30)
@@ -300,7 +317,9 @@ configs = st.builds(
     TrainConfig,
     data=st.builds(DataConfig, corpus=words | looks_like_something_else, val_fraction=shares),
     tokenizer=st.builds(
-        TokenizerConfig, source=words | looks_like_something_else, vocab_size=st.integers(257, 10**6)
+        TokenizerConfig,
+        source=words | looks_like_something_else,
+        vocab_size=st.integers(257, 10**6),
     ),
     model=st.builds(
         GPTConfig,

@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": {"machine", "text"},
     "checkpoint": {"machine", "text", "model"},
     "infer": {"machine", "model"},
-    "train": {"machine", "data", "model", "checkpoint"},
+    "train": {"machine", "text", "data", "model", "checkpoint"},
     "serve": {"machine", "text", "checkpoint", "infer"},
 }
 ALL_MEET = {"cli", "__init__", "__main__"}

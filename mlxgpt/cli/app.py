@@ -18,7 +18,7 @@ from mlxgpt.cli.train import train
 from mlxgpt.errors import MLXGPTError
 
 # typer carries a click of its own, whose errors are not those of the package `click`.
-_CommandLineError = typer.BadParameter.__mro__[2]
+_CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]  # type: ignore[assignment]
 
 app = typer.Typer(
     name="mlxgpt",
@@ -42,7 +42,7 @@ def _version(wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 (its callback has acted)
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:

@@ -7,10 +7,12 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
+    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from mlxgpt.train.evaluate import Evaluation
 from mlxgpt.train.observer import StepReport
@@ -29,7 +31,7 @@ class TrainingProgress:
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             TextColumn("{task.fields[unit]}"),
-            TimeRemainingColumn(compact=True),
+            _TimeLeft(compact=True, elapsed_when_finished=True),
             console=self.console,
             disable=not self.console.is_terminal,
             expand=True,
@@ -87,6 +89,10 @@ class TrainingProgress:
 
     def saved(self, step: int) -> None: ...
 
+    def finish(self) -> None:
+        """Leave the bar as it is; what is said from now on comes below it."""
+        self._bars.stop()
+
     def say(self, line: str) -> None:
         """Print a line above the bars."""
         self.console.print(line, markup=False, soft_wrap=True)
@@ -100,3 +106,11 @@ class TrainingProgress:
         total = self._bars.tasks[self._bars.task_ids.index(task)].total
         if total:
             self._bars.update(task, completed=total)
+
+
+class _TimeLeft(TimeRemainingColumn):
+    """`00:12 left`, and at the end the time that it took."""
+
+    def render(self, task: Task) -> Text:
+        time_left = super().render(task)
+        return time_left if task.finished else time_left.append(" left")

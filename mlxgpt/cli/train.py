@@ -144,6 +144,7 @@ def _train(
             progress.say(f"\nnothing to do: all {done} steps of {run.path} are done")
         progress.start_training(done)
         outcome = trainer.run(lambda: stop.requested)
+    progress.finish()
     plot = run.plot(f"{prepared.corpus.name}, {prepared.config.steps} steps")
     if outcome.finished:
         progress.say(f"\nmodel  {run.path}\nplot   {plot}\nnext   mlxgpt generate {run.path}")

@@ -139,6 +139,8 @@ class Trainer:
             save_description(self._run.path, config.model, self._prepared.tokenizer)
             self.save()
         pending: _Pending | None = None
+        # There the step is done by the time we look, and would be given the next one's time.
+        on_cpu = mx.default_device().type == mx.DeviceType.cpu
         batches = self._micro_batches(self._done + 1)
         self._clock = time.perf_counter()
         while self._done < config.steps and not should_stop():
@@ -150,9 +152,10 @@ class Trainer:
             last = step == config.steps
             evaluate = last or step % config.eval_every == 0
             save = last or step % config.save_every == 0
-            if evaluate or save:
+            if on_cpu or evaluate or save:
                 self._settle(pending)
                 pending = None
+            if evaluate or save:
                 if evaluate:
                     self.validate()
                 if save:
@@ -233,8 +236,8 @@ class Trainer:
 
     def _diverged(self, step: int, what: str, value: float) -> NoReturn:
         raise DivergedError(
-            f"step {step}: {what} is {value}; the last good weights are those of step {self._saved} in "
-            f"{self._run.path}. Try a lower --max-lr or a longer --warmup"
+            f"step {step}: {what} is {value}; the last good weights are those of step "
+            f"{self._saved} in {self._run.path}. Try a lower --max-lr or a longer --warmup"
             + (", or dtype float32" if self._config.dtype != "float32" else "")
         )
 

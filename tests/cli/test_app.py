@@ -39,12 +39,12 @@ def test_help_lists_every_command_on_a_line_of_its_own(environment: dict[str, st
     lines = result.stdout.split("Commands:\n")[1].splitlines()
     commands = get_command(app).commands  # type: ignore[attr-defined]
     assert [line.split()[0] for line in lines] == list(commands)
-    assert all(len(line) <= 80 and line.endswith(".") for line in result.stdout.splitlines() if line[:2] == "  " and line.strip()[0] not in "-")
-    assert "..." not in result.stdout.split("Commands:")[1]
+    assert all(line.endswith(".") and not line.endswith("..") for line in lines)
+    assert max(map(len, result.stdout.splitlines())) <= 80
     assert run(environment).stdout == result.stdout
 
 
-def test_help_of_each_command_fits_and_names_every_option(environment: dict[str, str]) -> None:
+def test_help_of_each_command_fits_80_columns(environment: dict[str, str]) -> None:
     for command in (["train"], ["generate"], ["doctor"], ["tokenizer"], ["tokenizer", "train"]):
         result = run(environment, *command, "--help")
         assert result.returncode == 0

@@ -1,6 +1,7 @@
-"""`mlxgpt train` as it is typed: every option counts, every mistake is one line, stops are clean."""
+"""`mlxgpt train` as it is typed: every option counts, and every mistake is one line."""
 
 import logging
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,10 +19,10 @@ from mlxgpt.train import RunDirectory, TrainConfig
 Result = tuple[int, str, str]
 Run = Callable[..., Result]
 
-TINY = (
+TINY = shlex.split(
     "--steps 6 --batch 4 --ctx 16 --n-layer 1 --n-head 2 --n-embd 16 --tokenizer char "
     "--eval-every 3 --set workers=1"
-).split()
+)
 
 
 @pytest.fixture
@@ -147,7 +148,9 @@ def test_every_option_changes_its_setting_and_no_other(
     assert given[setting] == expected
     changed = {name for name in plain if plain[name] != given[name]}
     derived = {"model.head_dim", "model.intermediate_size", "model.n_kv_head"}
-    preset = {"model.n_layer", "model.n_head", "model.max_seq_len"} if option == "--preset" else set()
+    preset = (
+        {"model.n_layer", "model.n_head", "model.max_seq_len"} if option == "--preset" else set()
+    )
     assert changed - (derived - {setting}) - preset == {setting}
 
 
@@ -165,7 +168,9 @@ def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def test_no_option_goes_together_with_resume(mlxgpt: Run, option: str, value: str) -> None:
     arguments = [option, value] if value else [option]
     name = "--config" if option == "-c" else option
-    refused(mlxgpt("train", "--resume", "r", *arguments), f"{name} cannot be combined with --resume")
+    refused(
+        mlxgpt("train", "--resume", "r", *arguments), f"{name} cannot be combined with --resume"
+    )
 
 
 def test_a_run_from_nothing_to_a_model(mlxgpt: Run, corpus: Path) -> None:
@@ -228,9 +233,7 @@ def test_overwrite_replaces_a_run_but_only_for_one_that_can_begin(
     Path("b/precious").touch()
     Path("c").touch()
     for name, words in (("b", "holds no run"), ("c", "is a file")):
-        refused(
-            mlxgpt("train", "--corpus", corpus, *TINY, "--out", name, "--overwrite"), words
-        )
+        refused(mlxgpt("train", "--corpus", corpus, *TINY, "--out", name, "--overwrite"), words)
     assert Path("b/precious").exists()
 
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from mlxgpt.cli.tokenizer import app
@@ -16,7 +15,7 @@ TEXT = "hug hug pug bun, don't\n" * 50
 
 def run(*arguments: object, stdin: str | bytes | None = None) -> str:
     """Run a command and return what it prints; an error of ours is raised."""
-    result: Result = CliRunner().invoke(app, list(map(str, arguments)), input=stdin)
+    result = CliRunner().invoke(app, list(map(str, arguments)), input=stdin)
     if result.exception is not None:
         raise result.exception
     return result.stdout

@@ -35,9 +35,7 @@ def good(folder: Path) -> bool:
     ],
     ids=str,
 )
-def test_a_rate_that_is_far_too_high(
-    tmp_path: Path, corpus: Path, changes: dict[str, Any]
-) -> None:
+def test_a_rate_that_is_far_too_high(tmp_path: Path, corpus: Path, changes: dict[str, Any]) -> None:
     optimizer = {"max_lr": 1e30, "lr_schedule": "constant", **changes.pop("optimizer", {})}
     folder = tmp_path / "run"
     with pytest.raises(DivergedError) as caught:

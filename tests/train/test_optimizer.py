@@ -3,6 +3,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx.utils import tree_unflatten
 from tiny_runs import flat
 
 from mlxgpt.train import OptimizerConfig
@@ -20,7 +21,10 @@ def weights() -> dict[str, Any]:
 
     block = {"q": {"weight": array(6, 6)}, "up": {"weight": array(9, 4)}, "gain": array(5)}
     other = {"q": {"weight": array(3, 7)}, "up": {"weight": array(4, 4)}, "gain": array(5)}
-    return {"model": {"embed": {"weight": array(8, 3)}, "layers": [block, other]}, "head": array(8, 3)}
+    return {
+        "model": {"embed": {"weight": array(8, 3)}, "layers": [block, other]},
+        "head": array(8, 3),
+    }
 
 
 def gradient(step: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -49,7 +53,7 @@ def run(config: OptimizerConfig, factors: list[float]) -> dict[str, np.ndarray]:
 
 
 class Reference:
-    """AdamW (Loshchilov and Hutter, 2019, algorithm 2, with bias correction), and Muon, in NumPy."""
+    """AdamW (Loshchilov and Hutter, 2019, algorithm 2) with bias correction, and Muon, in NumPy."""
 
     def __init__(self, config: OptimizerConfig) -> None:
         self.config = config
@@ -132,8 +136,6 @@ def test_decay_pulls_at_matrices_only(name: Any) -> None:
     optimizers = Optimizers(config)
     optimizers.init(parameters)
     nothing = {n: mx.zeros(w.shape) for n, w in flat(parameters).items()}
-    from mlx.utils import tree_unflatten
-
     moved, norm = optimizers.update(tree_unflatten(list(nothing.items())), parameters)
     assert norm.item() == 0.0
     for path, w in flat(moved).items():

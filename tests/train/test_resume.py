@@ -220,7 +220,7 @@ def test_a_state_of_another_shape_is_refused(tmp_path: Path, corpus: Path) -> No
     yaml = tmp_path / "run" / "run.yaml"
     written = yaml.read_text()
     yaml.write_text(written.replace("n_layer: 2", "n_layer: 3"))
-    with pytest.raises(CheckpointError, match="disagree about 'model.layers.2"):
+    with pytest.raises(CheckpointError, match=r"disagree about 'model\.layers\.2"):
         go_on(tmp_path / "run")
     yaml.write_text(written.replace("name: adamw", "name: muon"))
     with pytest.raises(CheckpointError, match="optimizer state"):

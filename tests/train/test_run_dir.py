@@ -3,7 +3,16 @@ import os
 from pathlib import Path
 
 import pytest
-from tiny_runs import arrays, assert_same_run, go_on, newest_state, prepare, start, tiny, write_corpus
+from tiny_runs import (
+    arrays,
+    assert_same_run,
+    go_on,
+    newest_state,
+    prepare,
+    start,
+    tiny,
+    write_corpus,
+)
 
 from mlxgpt.errors import CheckpointError, ConfigError, MLXGPTError
 from mlxgpt.train import RunDirectory
@@ -94,14 +103,16 @@ def test_a_full_disk_keeps_the_old_state(
     }[where]
     with monkeypatch.context() as patch:
         if where == "publish":
-            patch.setattr("mlxgpt.train.trainer.Trainer.resume", _resume_quietly(full, patch, target))
+            patch.setattr(
+                "mlxgpt.train.trainer.Trainer.resume", _resume_quietly(full, patch, target)
+            )
         else:
             patch.setattr(target, full)
         with pytest.raises((CheckpointError, OSError), match="No space left on device"):
             go_on(folder)
     after = arrays(folder / "model.safetensors")
     assert all((before[n] == after[n]).all() for n in before)
-    assert not [p for p in folder.rglob("tmp-*")]
+    assert not list(folder.rglob("tmp-*"))
     go_on(folder)
     assert_same_run(tmp_path / "whole", folder)
     assert newest_state(folder).name == "step-00000010"
@@ -122,7 +133,11 @@ def _resume_quietly(full: object, patch: pytest.MonkeyPatch, target: str) -> obj
 
 @pytest.mark.parametrize(
     ("text", "context", "message"),
-    [("", 16, "empty"), ("abc", 16, "too small|at least|needs"), ("abcdefghijklmnopq", 64, "context")],
+    [
+        ("", 16, "empty"),
+        ("abc", 16, "too small|at least|needs"),
+        ("abcdefghijklmnopq", 64, "context"),
+    ],
 )
 def test_a_text_that_is_too_small_is_refused_before_anything_is_made(
     tmp_path: Path, text: str, context: int, message: str

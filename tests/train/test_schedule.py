@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 from typing import get_args
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_rate_is_a_share_rises_once_and_then_only_falls(
     assert all(0.0 <= f <= 1.0 for f in factors)
     after = factors[warmup:]
     assert all(f >= low - 1e-12 for f in after)
-    assert all(a >= b for a, b in zip(after, after[1:], strict=False))
+    assert all(a >= b for a, b in pairwise(after))
     if shape != "constant" and warmup < steps:
         assert factors[-1] == pytest.approx(low, abs=1e-12)
 
@@ -68,5 +69,5 @@ def test_there_is_no_jump(plan: tuple[str, int, int, float]) -> None:
     factors = rates(shape, steps, warmup, low)
     left = max(1, steps - warmup)
     steepest = {"constant": 0.0, "cosine": math.pi / 2, "linear": 1.0, "wsd": 5.0}[shape] / left
-    for a, b in zip(factors[warmup:], factors[warmup + 1 :], strict=False):
+    for a, b in pairwise(factors[warmup:]):
         assert a - b <= steepest + 1e-12

@@ -57,7 +57,9 @@ def train(settings: TrainConfig, parts: int = 1, steps: int = 3, compiled: bool 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("parts", [2, 4, 8])
-def test_accumulation_changes_nothing_though_the_rows_are_ragged(parts: int, optimizer: str) -> None:
+def test_accumulation_changes_nothing_though_the_rows_are_ragged(
+    parts: int, optimizer: str
+) -> None:
     settings = config(optimizer={"name": optimizer})
     whole, losses, norms = train(settings)
     cut_up, more_losses, more_norms = train(

@@ -1,8 +1,10 @@
 """Whole runs: what is logged, validated and saved, and that it is all a function of the config."""
 
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -63,6 +65,7 @@ def test_the_first_loss_is_that_of_guessing(tmp_path: Path, corpus: Path) -> Non
         assert watch.steps[0].loss == pytest.approx(math.log(prepared.config.model.vocab), rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_loss_falls_on_a_text_that_can_be_learned(tmp_path: Path, corpus: Path) -> None:
     for name in ("adamw", "muon"):
         config = tiny(corpus, steps=40, optimizer={"name": name, "max_lr": 0.02})
@@ -93,6 +96,27 @@ def test_metrics_hold_every_step_and_validation(tmp_path: Path, corpus: Path) ->
     assert records[-1]["epoch"] == pytest.approx(10 * 2 * 4 / (tokens // 16))
     last = [r for r in RunDirectory(tmp_path / "run").metrics() if "val_loss" in r][-1]
     assert last["rss_peak_bytes"] > 1e7
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_step_is_given_its_own_time(tmp_path: Path, corpus: Path, workers: int) -> None:
+    prepared = prepare(tiny(corpus, workers=workers, steps=8))
+    run, watch = RunDirectory(tmp_path / "run"), Recorder()
+    run.create(prepared.config)
+    trainer = Trainer(prepared, run, environment=EAGER, observer=watch)
+    original = trainer._step.run
+
+    def slow(step: int, batches: Any) -> Any:
+        time.sleep(0.03)
+        return original(step, batches)
+
+    trainer._step.run = slow  # type: ignore[method-assign]
+    begin = time.perf_counter()
+    trainer.run()
+    taken = [4 * 16 / report.tok_per_sec for report in watch.steps]
+    assert min(taken) >= 0.03
+    assert sum(taken) <= time.perf_counter() - begin
+    assert watch.steps[0].mfu > 0
 
 
 def test_what_is_saved_is_what_was_validated(tmp_path: Path, corpus: Path) -> None:

@@ -1,14 +1,13 @@
 """Runs that take a fraction of a second: a small text, a small network, eager steps."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
-import pytest
 from mlx.utils import tree_flatten
 
 from mlxgpt.config import build, merge
@@ -28,13 +27,14 @@ from mlxgpt.train import (
 EAGER = Environment(gemm_gflops=50.0, compiled=False, notes=())
 COMPILED = Environment(gemm_gflops=50.0, compiled=True, notes=())
 
-WORDS = "the cat sat on a mat while one dog ran to see what it could eat".split()
+TEXT = "the cat sat on a mat while one dog ran to see what it could eat"
 
 
 def write_corpus(path: Path, words: int = 250, seed: int = 0) -> Path:
     """Write a text of few words in which letters are easy to foresee."""
     draw = random.Random(seed)
-    path.write_text(" ".join(draw.choice(WORDS) for _ in range(words)) + "\n", encoding="utf-8")
+    known = TEXT.split()
+    path.write_text(" ".join(draw.choice(known) for _ in range(words)) + "\n", encoding="utf-8")
     return path
 
 
@@ -65,7 +65,7 @@ def prepare(config: TrainConfig) -> Prepared:
 class Recorder:
     """Keeps what a trainer tells; calls `hook` at each step."""
 
-    def __init__(self, hook: Callable[[int], None] = lambda step: None) -> None:
+    def __init__(self, hook: Callable[[int], None] = lambda _: None) -> None:
         self.steps: list[StepReport] = []
         self.evaluations: list[tuple[int, Evaluation]] = []
         self.saves: list[int] = []
@@ -165,10 +165,3 @@ def largest_difference(a: Any, b: Any) -> float:
     left, right = flat(a), flat(b)
     assert left.keys() == right.keys()
     return max(float(np.abs(left[k] - right[k]).max()) for k in left)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Import this into a test file: encoded corpora go into the test's own folder."""
-    monkeypatch.setenv("MLXGPT_CACHE", str(tmp_path / "cache"))
-    yield

@@ -1,0 +1,5 @@
+"""`python -m mlxgpt`: the command line."""
+
+from mlxgpt.cli.app import main
+
+main()

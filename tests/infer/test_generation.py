@@ -1,0 +1,131 @@
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxgpt.errors import ConfigError
+from mlxgpt.infer import Generated, KVCache, SamplingParams, generate, generate_plain, kv_cache
+from mlxgpt.model import GPT
+
+Make = Callable[..., GPT]
+
+
+def prompt_of(length: int) -> list[int]:
+    return np.random.Generator(np.random.Philox(key=length)).integers(0, 61, length).tolist()
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 45])
+@pytest.mark.parametrize(
+    "settings",
+    [{"temperature": 0}, {}, {"temperature": 1.3, "top_k": 9, "top_p": 0.9, "min_p": 0.01}],
+    ids=["greedy", "sampled", "filtered"],
+)
+def test_the_cache_changes_no_token(
+    length: int, settings: dict[str, Any], random_gpt: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a window of 16, prompts shorter and longer, over many edges of pieces and buffers."""
+    import sys
+
+    monkeypatch.setattr(sys.modules["mlxgpt.infer.generate"], "_PREFILL_CHUNK", 7)
+    monkeypatch.setattr(kv_cache, "_GROWTH", 5)
+    model = random_gpt()
+    params = SamplingParams(**settings, seed=length, max_tokens=25)
+    fast = list(generate(model, prompt_of(length), params))
+    assert fast == list(generate_plain(model, prompt_of(length), params))
+    assert len({t.token_id for t in fast}) > 2
+
+
+def test_a_text_ends_with_its_length_or_a_stop(random_gpt: Make) -> None:
+    model, prompt = random_gpt(), prompt_of(5)
+    for run in (generate, generate_plain):
+        whole = [t.token_id for t in run(model, prompt, SamplingParams(max_tokens=30, seed=1))]
+        assert len(whole) == 30
+        for count in (0, 1, 2, 7):
+            texts = list(run(model, prompt, SamplingParams(max_tokens=count, seed=1)))
+            assert [t.token_id for t in texts] == whole[:count]
+            reasons = [t.finish_reason for t in texts]
+            assert reasons == [None] * (count - 1) + ["length"] * (count > 0)
+        stop = whole[12]
+        first = whole.index(stop)
+        for stops in ([stop], {stop, 60 + 1}, frozenset([stop]), (stop,)):
+            texts = list(run(model, prompt, SamplingParams(max_tokens=30, seed=1), stop_ids=stops))
+            assert texts[-1] == Generated(stop, "stop")
+            assert [t.token_id for t in texts] == whole[: first + 1]
+        # a stop that is also the last token allowed is a stop
+        limit = SamplingParams(max_tokens=first + 1, seed=1)
+        assert list(run(model, prompt, limit, stop_ids=[stop]))[-1].finish_reason == "stop"
+
+
+def test_padding_ids_are_never_drawn(random_gpt: Make) -> None:
+    model = random_gpt(vocab_size=61, tie_embeddings=False)
+    head = model.weights()["lm_head.weight"]
+    loud = mx.where(mx.arange(61)[:, None] >= 50, head * 50, head * 0.01)
+    model.set_weights({"lm_head.weight": loud})
+    prompt = [1, 2, 3]
+    for settings in ({"temperature": 0.0}, {}, {"top_k": 3}, {"top_p": 0.5}):
+        params = SamplingParams(max_tokens=25, **settings)
+        free = [t.token_id for t in generate(model, prompt, params)]
+        assert max(free) >= 50
+        held = list(generate(model, prompt, params, num_ids=50))
+        assert max(t.token_id for t in held) < 50
+        assert held == list(generate_plain(model, prompt, params, num_ids=50))
+
+
+def test_the_seed_decides_the_text(random_gpt: Make) -> None:
+    model = random_gpt()
+
+    def text(seed: int) -> list[int]:
+        params = SamplingParams(max_tokens=20, seed=seed)
+        return [t.token_id for t in generate(model, [1], params)]
+
+    one = text(3)
+    mx.random.seed(17)
+    assert text(3) == one
+    assert text(4) != one
+
+
+def test_draws_differ_from_token_to_token(random_gpt: Make) -> None:
+    model = random_gpt(vocab_size=100, tie_embeddings=False)
+    model.set_weights({"lm_head.weight": mx.zeros((100, 32))})
+    params = SamplingParams(max_tokens=50, seed=3)
+    ids = [t.token_id for t in generate(model, [1], params)]
+    assert len(set(ids)) > 20
+
+
+@pytest.mark.parametrize(
+    ("prompt", "num_ids", "part"),
+    [
+        ([], None, "empty"),
+        ([1, 61], None, "prompt token 1 is id 61"),
+        ([-1], None, "prompt token 0 is id -1"),
+        ([1, 2, 50], 50, "ids 0 to 49"),
+        ([1], 62, "num_ids"),
+        ([1], 0, "num_ids"),
+    ],
+)
+def test_what_the_model_does_not_have_is_refused(
+    prompt: list[int], num_ids: int | None, part: str, random_gpt: Make
+) -> None:
+    for run in (generate, generate_plain):
+        with pytest.raises(ConfigError, match=part):
+            list(run(random_gpt(), prompt, SamplingParams(), num_ids=num_ids))
+
+
+def test_the_reader_sets_the_pace(random_gpt: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever stops reading stops the work: at most one token is computed ahead."""
+    calls = 0
+    plain = KVCache.__call__
+
+    def counted(self: KVCache, layer: int, *arrays: mx.array) -> mx.array:
+        nonlocal calls
+        calls += 1
+        return plain(self, layer, *arrays)
+
+    monkeypatch.setattr(KVCache, "__call__", counted)
+    text = generate(random_gpt(), [1], SamplingParams(max_tokens=100))
+    assert calls == 0
+    for _token in range(3):
+        next(text)
+    assert calls <= 2 * 4
