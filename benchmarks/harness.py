@@ -131,7 +131,7 @@ def conditions() -> dict[str, Any]:
     device = describe_device()
     packages = ("mlx", "mlx-lm", "torch", "tokenizers", "numpy")
     return {
-        "machine": f"{device.chip}, {device.cores} cores, {device.device}, {device.system}",
+        "machine": f"{device.chip}, {device.cores} cores, {device.device}, {device.os}",
         "blas": blas_in_use().name,
         "versions": {name: v for name in packages if (v := _version(name))},
         "commit": _commit(),

@@ -38,7 +38,7 @@ class TrainingProgress:
         )
         self._tasks: dict[str, TaskID] = {}
         self._printed = time.monotonic()
-        self._val = ""
+        self._text = self._val = ""
 
     def __enter__(self) -> "TrainingProgress":
         self._bars.start()
@@ -66,13 +66,15 @@ class TrainingProgress:
         """Replace the bars of the preparation by the one of the training."""
         for task in self._tasks.values():
             self._bars.remove_task(task)
-        task = self._bars.add_task("compiling", total=self._steps, completed=done, unit="")
-        self._tasks = {"training": task}
+        self._tasks = {}
+        if done < self._steps:
+            task = self._bars.add_task("compiling", total=self._steps, completed=done, unit="")
+            self._tasks = {"training": task}
 
     def stepped(self, report: StepReport) -> None:
-        numbers = f"loss {report.loss:.3f}{self._val}"
+        self._text = f"step {report.step}/{self._steps}  loss {report.loss:.3f}"
         speed = f"{report.tok_per_sec:,.0f} tok/s"
-        text = f"step {report.step}/{self._steps}  {numbers}"
+        text = self._text + self._val
         self._bars.update(
             self._tasks["training"], completed=report.step, description=text, unit=speed
         )
@@ -81,6 +83,7 @@ class TrainingProgress:
 
     def validated(self, step: int, evaluation: Evaluation) -> None:
         self._val = f"  val {evaluation.loss:.3f}"
+        self._bars.update(self._tasks["training"], description=self._text + self._val)
         self.console.print(
             f"step {step:>6}  validation loss {evaluation.loss:.4f}  "
             f"{evaluation.bits_per_byte:.4f} bits/byte"

@@ -25,8 +25,8 @@ def describe(prepared: Prepared, environment: Environment) -> list[str]:
         f"tokens     {train.num_tokens:,} to train on, {val.num_tokens:,} to validate on"
         + (" (from the cache)" if tokens.reused else ""),
         f"tokenizer  {tokenizer.kind}, {tokenizer.vocab_size:,} ids, {per_token:.2f} bytes a token",
-        f"model      {num_parameters(model):,} parameters, {non_embedding(model):,} of them outside "
-        "the embedding",
+        f"model      {num_parameters(model):,} parameters, "
+        f"{non_embedding(model):,} of them outside the embedding",
         f"           {model.n_layer} layers, {model.n_embd} wide, {heads}; "
         f"{kv_bytes_per_token(model):,} cache bytes a token",
         f"run        {config.steps:,} steps of {batch} tokens, {passes:.2f} passes; "

@@ -76,7 +76,3 @@ class Optimizers:
     def state(self) -> dict:
         """Moments, step counts and rates: arrays that a compiled update reads and replaces."""
         return self._multi.state
-
-    @state.setter
-    def state(self, state: dict) -> None:
-        self._multi.state = state

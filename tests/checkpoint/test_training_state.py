@@ -184,6 +184,7 @@ def failing(at: int, error: Callable[[], BaseException], *, lasting: bool) -> It
         yield made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False], ids=["first save", "later save"])
 def test_a_crash_at_any_moment_leaves_the_old_state_or_the_new(tmp_path: Path, first: bool) -> None:
     seen = set()
@@ -216,6 +217,7 @@ def test_a_crash_at_any_moment_leaves_the_old_state_or_the_new(tmp_path: Path, f
     assert {"save_safetensors", "fsync", "rename", "replace", "link", "mkdir"} <= seen
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_old_state_and_is_told_in_one_line(tmp_path: Path) -> None:
     def full() -> OSError:
         return OSError(errno.ENOSPC, "No space left on device")

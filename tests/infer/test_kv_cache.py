@@ -25,7 +25,7 @@ def in_pieces(model: GPT, ids: mx.array, edges: list[int], cache: KVCache) -> mx
 
 
 def close(a: mx.array, b: mx.array) -> bool:
-    return mx.allclose(a, b, atol=2e-5, rtol=1e-5).item()  # type: ignore[return-value]
+    return mx.allclose(a, b, atol=1e-4, rtol=0).item()  # type: ignore[return-value]
 
 
 @pytest.fixture(params=[1, 3, 256])

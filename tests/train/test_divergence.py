@@ -7,7 +7,18 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from tiny_runs import EAGER, arrays, go_on, losses, newest_state, prepare, start, tiny, write_corpus
+from tiny_runs import (
+    EAGER,
+    arrays,
+    evaluations,
+    go_on,
+    losses,
+    newest_state,
+    prepare,
+    start,
+    tiny,
+    write_corpus,
+)
 
 from mlxgpt.checkpoint import load_model
 from mlxgpt.errors import DivergedError
@@ -53,19 +64,27 @@ def test_a_rate_that_is_far_too_high(tmp_path: Path, corpus: Path, changes: dict
     assert good(folder)
 
 
-def poisoned(folder: Path, corpus: Path, at: int, **changes: Any) -> Trainer:
-    """Return a trainer whose weights lose a number before step `at`."""
+def poisoned(
+    folder: Path, corpus: Path, at: int, *, after: bool = False, **changes: Any
+) -> Trainer:
+    """Return a trainer whose weights turn into NaN before step `at`, or in its update."""
     prepared = prepare(tiny(corpus, **changes))
     run = RunDirectory(folder)
     run.create(prepared.config)
     trainer = Trainer(prepared, run, environment=EAGER)
     step, original = trainer._step, trainer._step.run
 
+    def poison() -> None:
+        gain = step.parameters["model"]["norm"]
+        gain["weight"] = mx.full(gain["weight"].shape, math.nan)
+
     def run_poisoned(number: int, batches: Any) -> Any:
-        if number == at:
-            gain = step.parameters["model"]["norm"]
-            gain["weight"] = mx.full(gain["weight"].shape, math.nan)
-        return original(number, batches)
+        if number == at and not after:
+            poison()
+        result = original(number, batches)
+        if number == at and after:
+            poison()
+        return result
 
     step.run = run_poisoned  # type: ignore[method-assign]
     return trainer
@@ -83,6 +102,21 @@ def test_a_loss_that_is_no_number_names_its_step(tmp_path: Path, corpus: Path, a
     assert [s for s, _ in losses(folder)] == list(range(1, at))
     go_on(folder)
     assert all(np.isfinite(w).all() for w in arrays(folder / "model.safetensors").values())
+
+
+@pytest.mark.parametrize(
+    ("at", "what", "saved"),
+    [(3, "the loss after the update", 0), (4, "the validation loss", 3), (10, "the validation", 9)],
+)
+def test_an_update_that_breaks_the_weights_is_not_saved(
+    tmp_path: Path, corpus: Path, at: int, what: str, saved: int
+) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(DivergedError, match=f"step {at}: {what}.* is nan"):
+        poisoned(folder, corpus, at, after=True).run()
+    assert newest_state(folder).name == f"step-{saved:08d}"
+    assert good(folder)
+    assert all(math.isfinite(loss) for _, loss in evaluations(folder))
 
 
 def test_a_stop_does_not_save_broken_weights(tmp_path: Path, corpus: Path) -> None:

@@ -1,5 +1,8 @@
 import errno
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -116,6 +119,33 @@ def test_a_full_disk_keeps_the_old_state(
     go_on(folder)
     assert_same_run(tmp_path / "whole", folder)
     assert newest_state(folder).name == "step-00000010"
+
+
+@contextmanager
+def only_small_files(most_bytes: int) -> Iterator[None]:
+    """Let the system refuse to write beyond `most_bytes` of a file, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_weights_that_do_not_fit_on_the_disk_are_no_state(tmp_path: Path, corpus: Path) -> None:
+    start(tmp_path / "whole", tiny(corpus))
+    folder = tmp_path / "run"
+    start(folder, tiny(corpus), stop_after=5)
+    size = (folder / "model.safetensors").stat().st_size
+    assert size > 20_000
+    with (
+        only_small_files(size - 1000),
+        pytest.raises(CheckpointError, match=r"cannot save step 6 .*last saved step is untouched"),
+    ):
+        go_on(folder)
+    assert newest_state(folder).name == "step-00000005"
+    go_on(folder)
+    assert_same_run(tmp_path / "whole", folder)
 
 
 def _resume_quietly(full: object, patch: pytest.MonkeyPatch, target: str) -> object:
