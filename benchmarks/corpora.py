@@ -1,4 +1,4 @@
-"""Text to measure on: the built-in Python corpus, which every machine has, or a file of one's own."""
+"""Text to measure on: the built-in Python corpus, which is always there, or a file of one's own."""
 
 import os
 from pathlib import Path

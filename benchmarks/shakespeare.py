@@ -1,8 +1,8 @@
 """The two Shakespeare configs, whole: final losses and wall time beside the reference's figures.
 
-The reference is a PyTorch implementation of the same shapes: 1.596 nats by characters and 2.127 bits
-per byte by a BPE of 512, both after 1200 steps. $MLXGPT_SHAKESPEARE may name the text file, where
-there is no network to fetch it from.
+The reference is a PyTorch implementation of the same shapes: 1.596 nats by characters and 2.127
+bits per byte by a BPE of 512, both after 1200 steps. $MLXGPT_SHAKESPEARE may name the text file,
+where there is no network to fetch it from.
 """
 
 import os
