@@ -10,11 +10,12 @@ import mlxgpt
 
 PACKAGE = Path(mlxgpt.__file__).parent
 
-ROOT = {"errors", "config", "seeding"}  # importable by all, import nothing of ours
+ROOT = {"errors", "config", "seeding", "atomic"}  # importable by all, import nothing of ours
 
 # What each part may import of ours, beside itself and the root modules.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "atomic": set(),
     "config": {"errors"},
     "seeding": {"errors"},
     "machine": set(),
@@ -28,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 ALL_MEET = {"cli", "__init__", "__main__"}
 
-NO_MLX = {"errors", "config", "text"}
+NO_MLX = {"errors", "config", "atomic", "text"}
 # Pure Python, so that their invariants can be tested over very many random operations.
 NO_MLX_FILES = {"infer/block_allocator.py", "infer/scheduler.py"}
 

@@ -1,6 +1,6 @@
 """Directories <-> models: what is written here, every Llama-reading tool opens."""
 
-from mlxgpt.checkpoint.files import read_json, write_atomic, write_json, write_text
+from mlxgpt.checkpoint.json_file import read_json, write_json
 from mlxgpt.checkpoint.model_dir import (
     load,
     load_config,
@@ -27,7 +27,5 @@ __all__ = [
     "save_description",
     "save_model",
     "save_state",
-    "write_atomic",
     "write_json",
-    "write_text",
 ]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from mlxgpt.checkpoint.files import drop_leftovers, read_json, write_atomic, write_json
+from mlxgpt.atomic import new_file, sweep
 from mlxgpt.checkpoint.hf_config import from_hf, stop_ids, to_hf
+from mlxgpt.checkpoint.json_file import read_json, write_json
 from mlxgpt.checkpoint.safetensors import write_tensors
 from mlxgpt.checkpoint.weight_files import INDEX, WEIGHTS, index_of, read_weights
 from mlxgpt.errors import CheckpointError
@@ -110,16 +111,13 @@ def save_model(directory: str | Path, model: GPT, tokenizer: Tokenizer) -> None:
     directory = Path(directory)
     weights = model.weights()
 
-    def write(temporary: Path) -> None:
-        write_tensors(temporary, weights)
-        save_description(
-            directory, model.config, tokenizer, weights["model.embed_tokens.weight"].dtype
-        )
-
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        drop_leftovers(directory)
-        write_atomic(directory / WEIGHTS, write)
+        sweep(directory)
+        with new_file(directory / WEIGHTS) as temporary:
+            write_tensors(temporary, weights)
+            dtype = weights["model.embed_tokens.weight"].dtype
+            save_description(directory, model.config, tokenizer, dtype)
         for shard in directory.glob("model-*-of-*.safetensors"):
             shard.unlink()
     except (OSError, RuntimeError) as e:

@@ -6,14 +6,14 @@ go on from, and the weights in it are the file that the run directory shows as i
 
 import logging
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
-from mlxgpt.checkpoint.files import publish_directory, read_json, write_json
+from mlxgpt.atomic import discard_folder, new_folder, sweep
+from mlxgpt.checkpoint.json_file import read_json, write_json
 from mlxgpt.checkpoint.safetensors import read_tensors, write_tensors
 from mlxgpt.errors import CheckpointError
 
@@ -43,29 +43,28 @@ def save_state(run: Path, state: TrainingState) -> Path:
     """
     folder = run / "state"
     final = folder / f"step-{state.step:08d}"
-    temporary = folder / f"tmp-step-{state.step:08d}"
     if (final / _TRAINER).exists():  # a resumed run that is stopped before its next step
         return final / _WEIGHTS
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob("tmp-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        sweep(folder)
         if final.exists():  # without its last file, so it was passed over
-            _discard(final)
-        temporary.mkdir()
-        write_tensors(temporary / _WEIGHTS, state.weights)
-        write_tensors(temporary / _OPTIMIZER, state.optimizer)
-        facts = {"format_version": FORMAT_VERSION, "step": state.step, "trainer": state.trainer}
-        write_json(temporary / _TRAINER, facts)
-        publish_directory(temporary, final)
+            discard_folder(final)
+        with new_folder(final) as temporary:
+            write_tensors(temporary / _WEIGHTS, state.weights)
+            write_tensors(temporary / _OPTIMIZER, state.optimizer)
+            facts = {"format_version": FORMAT_VERSION, "step": state.step, "trainer": state.trainer}
+            write_json(temporary / _TRAINER, facts)
     except (OSError, RuntimeError) as e:
-        shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(
             f"cannot save step {state.step} into {folder}: {e}; the last saved step is untouched"
         ) from e
     for _, other in _saved(run):  # also an incomplete one with a higher number
         if other != final:
-            _discard(other)
+            try:
+                discard_folder(other)
+            except OSError as e:
+                log.warning("cannot remove %s: %s", other, e)
     return final / _WEIGHTS
 
 
@@ -103,16 +102,6 @@ def load_state(run: Path) -> TrainingState:
             trainer=trainer,
         )
     raise CheckpointError(f"{run} holds no complete training state")
-
-
-def _discard(folder: Path) -> None:
-    """Make `folder` vanish at once, so that a crash leaves nothing that looks like a state."""
-    doomed = folder.with_name(f"tmp-old-{folder.name}")
-    try:
-        folder.rename(doomed)
-    except OSError as e:
-        log.warning("cannot remove %s: %s", folder, e)
-    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _saved(run: Path) -> list[tuple[int, Path]]:

@@ -12,7 +12,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxgpt.checkpoint.files import drop_leftovers, read_json, share_file
+from mlxgpt.atomic import share_file, sweep
+from mlxgpt.checkpoint.json_file import read_json
 from mlxgpt.checkpoint.safetensors import TensorInfo, read_header, read_tensors
 from mlxgpt.errors import CheckpointError
 from mlxgpt.model import GPTConfig, num_parameters, weight_shapes
@@ -68,7 +69,7 @@ def publish_weights(directory: Path, file: Path) -> None:
     Raises `CheckpointError` when the disk refuses; the weights that were there stay.
     """
     try:
-        drop_leftovers(directory)
+        sweep(directory)
         share_file(file, directory / WEIGHTS)
     except OSError as e:
         raise CheckpointError(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlxgpt.data.staging import new_file
+from mlxgpt.atomic import new_file
 from mlxgpt.errors import DataError
 
 TIMEOUT_SECONDS = 30
@@ -33,6 +33,7 @@ class Download:
             return path
         remedy = f"put the file at {path} yourself, or give a text file of your own as the corpus"
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             with new_file(path) as temporary:
                 self._load(temporary, progress)
         except urllib.error.HTTPError as e:

@@ -8,13 +8,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from mlxgpt.atomic import new_folder, sweep
 from mlxgpt.config import require
 from mlxgpt.data.config import DataConfig
 from mlxgpt.data.corpus import Corpus
 from mlxgpt.data.encode import chunked
 from mlxgpt.data.encoders import Encoders
 from mlxgpt.data.split import Split
-from mlxgpt.data.staging import new_folder
 from mlxgpt.data.token_file import TokenWriter
 from mlxgpt.data.token_set import VERSION, TokenSet, write_metadata
 from mlxgpt.errors import DataError
@@ -23,6 +23,9 @@ from mlxgpt.text import Tokenizer
 
 # Starting a process takes longer than encoding this much.
 BYTES_PER_WORKER = 2_000_000
+
+# A temporary folder that nobody has touched for this long belongs to a killed process.
+STALE_SECONDS = 24 * 3600
 
 Progress = Callable[[int, int], None]
 
@@ -61,6 +64,8 @@ def prepare(
     reused = folder.exists()
     if not reused:
         try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            sweep(folder.parent, older_than=STALE_SECONDS)
             with new_folder(folder) as temporary:
                 _encode(split, tokenizer, temporary, progress, workers, key, made_from)
         except OSError as e:

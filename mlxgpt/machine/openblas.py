@@ -6,7 +6,6 @@ is tried in a process of its own, so that a damaged library cannot take the user
 Only Linux needs this.
 """
 
-import os
 import platform
 import shutil
 import subprocess
@@ -15,6 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from mlxgpt.atomic import new_file
 
 PREFIX = b"scipy_"
 
@@ -70,14 +71,10 @@ def prepare(wheel: Wheel, folder: Path) -> Path:
     target = folder / wheel.prepared_name
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".openblas-", dir=folder) as workshop:
-            copy = Path(workshop) / wheel.prepared_name
+        with new_file(target) as copy, tempfile.TemporaryDirectory() as workshop:
             shutil.copyfile(wheel.library, copy)
             _rename_symbols(copy, Path(workshop) / "names")
             _try_out(copy)
-            with copy.open("rb") as file:
-                os.fsync(file.fileno())
-            os.replace(copy, target)
     except subprocess.TimeoutExpired as e:
         raise PreparationError(str(e)) from e
     except OSError as e:

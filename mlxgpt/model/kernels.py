@@ -140,6 +140,6 @@ def _attention(q: mx.array, k: mx.array, v: mx.array, mask: mx.array | None) -> 
         scores = mx.where(seen.reshape(shape), grouped, -float("inf")).reshape(scores.shape)
     highest = mx.stop_gradient(mx.maximum(scores.max(axis=-1, keepdims=True), -1e30))
     weights = _exp(scores - highest)
-    # A product with ones is faster than a sum here; it is at least 1 for a query that sees anything.
+    # A product with ones is faster than a sum; it is at least 1 for a query that sees anything.
     total = mx.maximum(weights @ mx.ones((s, 1)), 0.5)
     return ((weights @ v) / total).reshape(b, h, t, d)

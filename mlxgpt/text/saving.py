@@ -1,11 +1,10 @@
 """A model and its added tokens -> files on disk, each replaced as a whole or not at all."""
 
 import json
-import os
-import secrets
 from pathlib import Path
 from typing import Any
 
+from mlxgpt.atomic import write_bytes
 from mlxgpt.errors import TokenizerError
 from mlxgpt.text.added_tokens import AddedTokens
 from mlxgpt.text.byte_pair_model import BytePairModel
@@ -31,16 +30,8 @@ def write_tokenizer(
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     data = (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode("utf-8")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_bytes(path, data)
     except OSError as e:
         raise TokenizerError(f"cannot write {path}: {e.strerror or e}") from e

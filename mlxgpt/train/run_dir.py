@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from mlxgpt.checkpoint import write_text
+from mlxgpt.atomic import write_bytes
 from mlxgpt.config import build, dump_yaml, load_yaml
 from mlxgpt.errors import CheckpointError, ConfigError
 from mlxgpt.train.config import TrainConfig
@@ -54,7 +54,7 @@ class RunDirectory:
             file.unlink(missing_ok=True)
         if (self.path / "state").exists():  # a leftover would be resumed: fail rather than leave it
             shutil.rmtree(self.path / "state")
-        write_text(self.path / CONFIG, dump_yaml(config))
+        write_bytes(self.path / CONFIG, dump_yaml(config).encode())
 
     def config(self) -> TrainConfig:
         """Read the config of the run. Raises `CheckpointError` if this is no run directory."""
@@ -105,4 +105,4 @@ class RunDirectory:
         text = "".join(json.dumps(r) + "\n" for r in kept)
         file = self.path / METRICS
         if file.exists() and file.read_bytes() != text.encode():
-            write_text(file, text)
+            write_bytes(file, text.encode())

@@ -13,7 +13,8 @@ import pytest
 from toy_corpora import corpus_of
 from toy_tokenizers import ByteTokenizer, RefusingTokenizer
 
-from mlxgpt.data import Corpus, DataConfig, TokenSet, open_corpus, prepare, staging
+from mlxgpt.data import Corpus, DataConfig, TokenSet, open_corpus, prepare
+from mlxgpt.data.prepare import STALE_SECONDS
 from mlxgpt.data.token_file import TokenCounts, TokenFile
 from mlxgpt.errors import ConfigError, DataError
 
@@ -196,14 +197,14 @@ def test_two_writers_of_one_key_do_not_disturb_each_other(corpus: Corpus, tmp_pa
 def test_what_a_killed_writer_left_is_swept_away_later(made: TokenSet, corpus: Corpus) -> None:
     parent = made.folder.parent
     shutil.rmtree(made.folder)
-    for name, age in (("old", 2 * staging.STALE_SECONDS), ("new", 0)):
-        left = parent / f".{made.folder.name[:16]}-{name}"
+    for name, age in (("old", 2 * STALE_SECONDS), ("new", 0)):
+        left = parent / f"tmp-{name}-{made.folder.name}"
         left.mkdir()
         (left / "train.bin").write_bytes(b"half")
         for path in (left / "train.bin", left):
             os.utime(path, (path.stat().st_mtime - age,) * 2)
     prepare(corpus, ByteTokenizer(), CONFIG, 0, parent.parent)
-    assert sorted(os.listdir(parent)) == [left.name, made.folder.name]
+    assert sorted(os.listdir(parent)) == [made.folder.name, left.name]
 
 
 def test_data_never_imports_mlx() -> None:

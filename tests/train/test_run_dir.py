@@ -101,7 +101,7 @@ def test_a_full_disk_keeps_the_old_state(
 
     target = {
         "weights": "mlxgpt.checkpoint.training_state.write_tensors",
-        "rename": "mlxgpt.checkpoint.training_state.publish_directory",
+        "rename": "mlxgpt.checkpoint.training_state.new_folder",
         "publish": "mlxgpt.train.trainer.publish_weights",
     }[where]
     with monkeypatch.context() as patch:
