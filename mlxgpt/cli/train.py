@@ -130,7 +130,7 @@ def _train(
     prepared: "Prepared", run: "RunDirectory", progress: "TrainingProgress", *, new: bool
 ) -> "Outcome":
     """Run the trainer with the terminal watching, and say what came of it."""
-    from mlxgpt.train import StopRequest, Trainer, describe, examine_environment
+    from mlxgpt.train import StopRequest, Trainer, describe, examine_environment, title
 
     environment = examine_environment(prepared.config)
     for line in describe(prepared, environment):
@@ -145,7 +145,7 @@ def _train(
         progress.start_training(done)
         outcome = trainer.run(lambda: stop.requested)
     progress.finish()
-    plot = run.plot(f"{prepared.corpus.name}, {prepared.config.steps} steps")
+    plot = run.plot(title(prepared))
     if outcome.finished:
         progress.say(f"\nmodel  {run.path}\nplot   {plot}\nnext   mlxgpt generate {run.path}")
     else:

@@ -1,5 +1,7 @@
 """A prepared run -> the lines that say, before the first step, what will be trained on what."""
 
+from pathlib import Path
+
 import mlx.core as mx
 
 from mlxgpt.model import kv_bytes_per_token, non_embedding, num_parameters
@@ -35,3 +37,13 @@ def describe(prepared: Prepared, environment: Environment) -> list[str]:
         f"{environment.gemm_gflops:,.0f} GFLOP/s measured",
         *(f"note       {note}" for note in environment.notes),
     ]
+
+
+def title(prepared: Prepared) -> str:
+    """Return one line for a plot: corpus, size, tokenizer, steps."""
+    config, tokenizer = prepared.config, prepared.tokenizer
+    size = num_parameters(config.model) / 1e6
+    return (
+        f"{Path(prepared.corpus.name).name}: {size:.1f} M parameters, {tokenizer.kind} with "
+        f"{tokenizer.vocab_size:,} ids, {config.steps:,} steps"
+    )

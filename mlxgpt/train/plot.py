@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from mlxgpt.atomic import new_file
+
 _TRAIN, _VAL, _PAPER = "#2a6f97", "#d1495b", "#ffffff"
 
 
@@ -34,6 +36,12 @@ def plot_loss(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
             fontsize=9,
             fontweight="bold",
         )
+        scale = bits[-1] / loss[-1]  # one tokenizer, one text: the two scales differ by a factor
+        right = axes.secondary_yaxis("right", functions=(lambda y: y * scale, lambda y: y / scale))
+        right.set_ylabel("bits per byte (validation)", color="#666666")
+        right.tick_params(colors="#666666")
+    if len(losses) > 50:  # the first steps would flatten all that follows
+        axes.set_ylim(top=float(losses[len(losses) // 50 :].max()) * 1.03)
     axes.set_xlabel("step")
     axes.set_ylabel("loss (nats per token)")
     axes.set_title(title, loc="left", fontsize=11)
@@ -42,12 +50,11 @@ def plot_loss(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
     axes.legend(frameon=False, loc="upper right")
     axes.margins(x=0.02)
     figure.tight_layout()
-    temporary = path.with_name("tmp-" + path.name)
-    figure.savefig(temporary)
-    temporary.replace(path)
+    with new_file(path) as temporary:
+        figure.savefig(temporary)
 
 
-def smooth(values: np.ndarray, half_life: float = 0.01) -> np.ndarray:
+def smooth(values: np.ndarray, half_life: float = 0.005) -> np.ndarray:
     """Return an exponential mean of `values` (n,), bias-corrected; `half_life` is a share of n."""
     keep = 0.5 ** (1 / max(1.0, half_life * len(values)))
     out, mean, weight = np.empty(len(values)), 0.0, 0.0
