@@ -234,7 +234,7 @@ def test_settings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
             None,
             {"data.corpus": "x", "tokenizer.vocab_size": 300},
             [],
-            "--vocab-size is for a bpe tokenizer",
+            "'tokenizer.vocab_size' is for a bpe tokenizer",
         ),
     ):
         with pytest.raises(ConfigError) as caught:
@@ -317,9 +317,13 @@ configs = st.builds(
     TrainConfig,
     data=st.builds(DataConfig, corpus=words | looks_like_something_else, val_fraction=shares),
     tokenizer=st.builds(
+        TokenizerConfig, source=(words | looks_like_something_else).filter(lambda s: s != "bpe")
+    )
+    | st.builds(
         TokenizerConfig,
-        source=words | looks_like_something_else,
-        vocab_size=st.integers(257, 10**6),
+        source=st.just("bpe"),
+        vocab_size=st.none() | st.integers(257, 10**6),
+        pattern=st.none() | words | looks_like_something_else,
     ),
     model=st.builds(
         GPTConfig,

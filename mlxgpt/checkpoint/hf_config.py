@@ -5,6 +5,8 @@ from typing import Any
 from mlxgpt.errors import CheckpointError, ConfigError
 from mlxgpt.model import GPTConfig
 
+_FULL = "full_attention"
+
 
 def to_hf(config: GPTConfig, eos_token_id: int | None, dtype: str = "float32") -> dict[str, Any]:
     """Return a config.json that transformers and mlx-lm read as the same network.
@@ -55,11 +57,17 @@ def from_hf(raw: dict[str, Any], where: str) -> GPTConfig:
         ("attention_bias", (False, None)),
         ("mlp_bias", (False, None)),
         ("sliding_window", (None,)),
+        ("rope_traditional", (False, None)),
+        ("partial_rotary_factor", (1.0, None)),
         ("quantization", (None,)),
         ("quantization_config", (None,)),
     ):
         if raw.get(key) not in fine:
             raise CheckpointError(f"{where}: {key} = {raw[key]!r} is not supported")
+
+    kinds = raw.get("layer_types")
+    if kinds is not None and (not isinstance(kinds, list) or {*map(str, kinds)} - {_FULL}):
+        raise CheckpointError(f"{where}: layer_types = {kinds!r} is not supported")
 
     def optional_size(key: str) -> int | None:
         return None if raw.get(key) is None else size(key)

@@ -130,7 +130,7 @@ def _train(
     prepared: "Prepared", run: "RunDirectory", progress: "TrainingProgress", *, new: bool
 ) -> "Outcome":
     """Run the trainer with the terminal watching, and say what came of it."""
-    from mlxgpt.train import StopRequest, Trainer, describe, examine_environment, title
+    from mlxgpt.train import StopRequest, Trainer, describe, examine_environment, speed, title
 
     environment = examine_environment(prepared.config)
     for line in describe(prepared, environment):
@@ -146,8 +146,9 @@ def _train(
         outcome = trainer.run(lambda: stop.requested)
     progress.finish()
     plot = run.plot(title(prepared))
+    progress.say(f"\nspeed  {speed(run.metrics())}")
     if outcome.finished:
-        progress.say(f"\nmodel  {run.path}\nplot   {plot}\nnext   mlxgpt generate {run.path}")
+        progress.say(f"model  {run.path}\nplot   {plot}\nnext   mlxgpt generate {run.path}")
     else:
         progress.say(
             f"\nstopped after step {outcome.step}, all saved; go on with:\n"

@@ -10,9 +10,15 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, final
 
+import regex
+
 from mlxgpt.errors import TokenizerError, did_you_mean
 
 AllowedSpecial = Literal["all"] | Collection[str]
+
+# As in the `tokenizers` library: to Python's `re`, "²" is of a word and an accent is not, and to
+# `str.strip`, U+001C is a space.
+_WORD, _SPACE = regex.compile(r"\w"), regex.compile(r"\s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +105,14 @@ class AddedTokens:
             token = self._by_content[match.group()]
             if start < done:  # the white space that the token before took away
                 continue
-            if token.single_word and (_touches_word(text, start - 1) or _touches_word(text, stop)):
+            if token.single_word and (_is(_WORD, text, start - 1) or _is(_WORD, text, stop)):
                 continue
             if token.lstrip:
-                start = max(done, len(text[:start].rstrip()))
+                while start > done and _is(_SPACE, text, start - 1):
+                    start -= 1
             if token.rstrip:
-                stop = len(text) - len(text[stop:].lstrip())
+                while _is(_SPACE, text, stop):
+                    stop += 1
             if done < start:
                 yield text[done:start]
             yield token
@@ -113,5 +121,5 @@ class AddedTokens:
             yield text[done:]
 
 
-def _touches_word(text: str, at: int) -> bool:
-    return 0 <= at < len(text) and re.match(r"\w", text[at]) is not None
+def _is(kind: "regex.Pattern[str]", text: str, at: int) -> bool:
+    return 0 <= at < len(text) and kind.match(text[at]) is not None

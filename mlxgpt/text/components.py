@@ -18,6 +18,9 @@ def check_model_settings(model: dict[str, Any]) -> None:
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(name):
             raise TokenizerError(f"model.{name} {model[name]!r} is not supported; expected none")
+    for name in ("ignore_merges", "byte_fallback"):
+        if not isinstance(model.get(name), bool | None):
+            raise TokenizerError(f"model.{name} must be true or false, got {model[name]!r}")
     if model.get("dropout"):
         raise TokenizerError(
             f"model.dropout {model['dropout']!r} would make the ids random; set it to null: "

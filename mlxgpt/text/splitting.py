@@ -10,6 +10,7 @@ from typing import final
 import regex
 
 from mlxgpt.errors import TokenizerError
+from mlxgpt.text.surrogates import repair_surrogates
 
 PATTERNS: dict[str, str] = {
     # Radford et al. 2019, the encoder of GPT-2.
@@ -67,6 +68,8 @@ class Splitter:
 def _compile(expression: str) -> "regex.Pattern[str]":
     if not expression:
         raise TokenizerError("the split pattern is empty; give a name or a regular expression")
+    if repair_surrogates(expression) != expression:
+        raise TokenizerError(f"the split pattern must be a text, got {expression!r}")
     try:
         return regex.compile(expression)
     except regex.error as e:

@@ -1,7 +1,7 @@
 """Batches -> weights: one loop, for whatever is trained."""
 
 from mlxgpt.train.config import OptimizerConfig, TokenizerConfig, TrainConfig
-from mlxgpt.train.describe import describe, title
+from mlxgpt.train.describe import describe, speed, title
 from mlxgpt.train.environment import Environment, examine_environment
 from mlxgpt.train.evaluate import Evaluation
 from mlxgpt.train.interrupt import StopRequest
@@ -29,5 +29,6 @@ __all__ = [
     "examine_environment",
     "prepare_resume",
     "prepare_run",
+    "speed",
     "title",
 ]

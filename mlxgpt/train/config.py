@@ -16,18 +16,36 @@ class TokenizerConfig:
 
     source: str = "bpe"
     """`bpe` or `char`: trained on the training split; else a directory with a tokenizer.json."""
-    vocab_size: int = 1024
-    """Number of ids of a `bpe` trained here, the 256 bytes and the special tokens included."""
-    pattern: str = "gpt2"
-    """Where a `bpe` trained here splits words: gpt2, llama3, qwen2 or a regular expression."""
+    vocab_size: int | None = None
+    """Ids of a `bpe` trained here, bytes and special tokens included; None: 1024."""
+    pattern: str | None = None
+    """Where a `bpe` trained here splits words: gpt2, llama3, qwen2 or a regular expression; None:
+    gpt2."""
 
     def __post_init__(self) -> None:
         require(bool(self.source), "'tokenizer.source' must be bpe, char or a directory")
+        if self.source != "bpe":
+            for name in ("vocab_size", "pattern"):
+                require(
+                    getattr(self, name) is None,
+                    f"'tokenizer.{name}' is for a bpe tokenizer that is trained here, and has no "
+                    f"effect on '{self.source}'; leave it out, or set it to null",
+                )
+            return
+        object.__setattr__(self, "pattern", self.pattern or "gpt2")
+        if self.vocab_size is None:
+            object.__setattr__(self, "vocab_size", 1024)
         require(
-            self.source != "bpe" or self.vocab_size >= 257,
+            self.bpe_size >= 257,
             f"'tokenizer.vocab_size' must be at least 257 (256 bytes and the end of text); "
             f"got {self.vocab_size}",
         )
+
+    @property
+    def bpe_size(self) -> int:
+        """`vocab_size` of a `bpe`, resolved."""
+        assert self.vocab_size is not None
+        return self.vocab_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +61,7 @@ class OptimizerConfig:
     warmup_steps: int | None = None
     """Steps over which the rate rises from 0; None: 3 % of the steps."""
     min_lr_ratio: float = 0.0
-    """Final rate as a share of the peak, for cosine, linear and wsd."""
+    """Final rate as a share of the peak, for cosine, linear and wsd; constant has none."""
     beta1: float = 0.9
     """Decay of AdamW's mean of gradients."""
     beta2: float = 0.99
@@ -54,10 +72,10 @@ class OptimizerConfig:
     """Decoupled decay, times the learning rate, of matrices only (gains are left alone)."""
     grad_clip: float = 1.0
     """Largest global norm of the gradients; 0 does not clip."""
-    muon_lr: float = 0.02
-    """Peak learning rate of Muon, times sqrt(max(1, rows / columns))."""
-    muon_momentum: float = 0.95
-    """Nesterov momentum of Muon."""
+    muon_lr: float | None = None
+    """Peak learning rate of Muon, times sqrt(max(1, rows / columns)); None: 0.02."""
+    muon_momentum: float | None = None
+    """Nesterov momentum of Muon; None: 0.95."""
 
     def __post_init__(self) -> None:
         require(
@@ -69,13 +87,29 @@ class OptimizerConfig:
             f"'optimizer.warmup_steps' must be 0 or above; got {self.warmup_steps}",
         )
         require(0 <= self.min_lr_ratio <= 1, "'optimizer.min_lr_ratio' must be between 0 and 1")
-        for name in ("beta1", "beta2", "muon_momentum"):
+        self._settle_muon()
+        for name in ("beta1", "beta2"):
             value = getattr(self, name)
             require(0 <= value < 1, f"'optimizer.{name}' must be in [0, 1); got {value}")
         require(self.eps > 0, f"'optimizer.eps' must be above 0; got {self.eps}")
         require(self.weight_decay >= 0, "'optimizer.weight_decay' must be 0 or above")
         require(self.grad_clip >= 0, "'optimizer.grad_clip' must be 0 or above")
-        require(self.muon_lr > 0, "'optimizer.muon_lr' must be above 0")
+
+    def _settle_muon(self) -> None:
+        """Refuse Muon's settings where there is no Muon; fill them in where there is."""
+        for name, default in (("muon_lr", 0.02), ("muon_momentum", 0.95)):
+            if self.name == "muon" and getattr(self, name) is None:
+                object.__setattr__(self, name, default)
+            require(
+                self.name == "muon" or getattr(self, name) is None,
+                f"'optimizer.{name}' has no effect on {self.name}; leave it out, or set it to null",
+            )
+        rate, momentum = self.muon_lr, self.muon_momentum
+        require(rate is None or rate > 0, f"'optimizer.muon_lr' must be above 0; got {rate}")
+        require(
+            momentum is None or 0 <= momentum < 1,
+            f"'optimizer.muon_momentum' must be in [0, 1); got {momentum}",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,8 @@
 """A prepared run -> the lines that say, before the first step, what will be trained on what."""
 
+import statistics
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 
@@ -37,6 +39,22 @@ def describe(prepared: Prepared, environment: Environment) -> list[str]:
         f"{environment.gemm_gflops:,.0f} GFLOP/s measured",
         *(f"note       {note}" for note in environment.notes),
     ]
+
+
+def speed(metrics: list[dict[str, Any]]) -> str:
+    """Return one line on how fast a run went, and on the memory it took, from its metrics."""
+    steps = [r for r in metrics if "tok_per_sec" in r]
+    peaks = [r for r in metrics if "rss_peak_bytes" in r]
+    if not steps or not peaks:
+        return "nothing was measured"
+    tokens, mfu = (statistics.median(r[name] for r in steps) for name in ("tok_per_sec", "mfu"))
+    process, arrays = (
+        max(r[name] for r in peaks) / 2**20 for name in ("rss_peak_bytes", "mlx_peak_bytes")
+    )
+    return (
+        f"{tokens:,.0f} tokens/s, {mfu:.0%} of the matrix speed (MFU); peak memory "
+        f"{process:,.0f} MiB, {arrays:,.0f} of them in arrays"
+    )
 
 
 def title(prepared: Prepared) -> str:

@@ -46,6 +46,8 @@ class Optimizers:
         self._parts: list[optim.Optimizer] = [gains, matrices]
         filters: list[Callable[[str, mx.array], bool]] = [lambda _, w: w.ndim < 2]
         if config.name == "muon":
+            assert config.muon_lr is not None
+            assert config.muon_momentum is not None
             muon = DecoupledMuon(config.muon_lr, config.muon_momentum, config.weight_decay)
             self._parts.insert(1, muon)
             self._peaks.insert(1, config.muon_lr)

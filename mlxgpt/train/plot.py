@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from mlxgpt.atomic import new_file
+from mlxgpt.text import repair_surrogates
 
 _TRAIN, _VAL, _PAPER = "#2a6f97", "#d1495b", "#ffffff"
 
@@ -44,7 +45,8 @@ def plot_loss(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
         axes.set_ylim(top=float(losses[len(losses) // 50 :].max()) * 1.03)
     axes.set_xlabel("step")
     axes.set_ylabel("loss (nats per token)")
-    axes.set_title(title, loc="left", fontsize=11)
+    # A name of a file may hold a dollar sign, or bytes that are no text.
+    axes.set_title(repair_surrogates(title), loc="left", fontsize=11, parse_math=False)
     axes.grid(color="#dddddd", linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper right")

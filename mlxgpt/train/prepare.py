@@ -75,8 +75,8 @@ def make_tokenizer(config: TrainConfig, corpus: Corpus, progress: Progress) -> T
     if settings.source == "bpe":
         return train_bpe(
             documents,
-            settings.vocab_size,
-            pattern=settings.pattern,
+            settings.bpe_size,
+            pattern=settings.pattern or "gpt2",
             progress=lambda done, total: progress("training the tokenizer", done, total),
         )
     tokenizer = Tokenizer.load(settings.source)

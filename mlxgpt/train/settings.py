@@ -35,13 +35,7 @@ def assemble(
         raise ConfigError(
             "no corpus: give --corpus FILE, a folder, or a built-in one: python, shakespeare"
         )
-    config = build(TrainConfig, values)
-    if flags.get("tokenizer.vocab_size") is not None and config.tokenizer.source != "bpe":
-        raise ConfigError(
-            "--vocab-size is for a bpe tokenizer that is trained here; "
-            f"'{config.tokenizer.source}' has a size of its own"
-        )
-    return config
+    return build(TrainConfig, values)
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from mlxgpt.checkpoint import (
     save_description,
     save_state,
 )
+from mlxgpt.config import to_dict
 from mlxgpt.data import Batch, WindowBatches, batch_bytes, evaluation_batches
 from mlxgpt.errors import CheckpointError, DataError, DivergedError
 from mlxgpt.machine.memory import mlx_peak_memory, peak_rss
@@ -27,6 +28,9 @@ from mlxgpt.train.prepare import Prepared
 from mlxgpt.train.run_dir import RunDirectory
 from mlxgpt.train.schedule import lr_factor
 from mlxgpt.train.step import TrainStep
+
+# Settings that change no weight.
+_ONLY_WHEN_TO_LOOK = ("eval_every", "save_every", "val_tokens")
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,7 @@ class Trainer:
                 f"--init-from {self._run.path}"
             )
         self._step.restore(state.weights, state.optimizer)
+        self._same_settings(state)
         self._best = state.trainer["best_val_loss"] or math.inf
         self._done = self._saved = state.step
         self._run.forget_after(state.step)
@@ -197,7 +202,7 @@ class Trainer:
                 self._diverged(self._done, "the loss after the update", nll)
         facts: dict[str, Any] = {
             "data": self._prepared.data_fingerprint,
-            "seed": self._config.seed,
+            "settings": self._settings(),
             "best_val_loss": self._best if math.isfinite(self._best) else None,
         }
         state = TrainingState(
@@ -209,6 +214,22 @@ class Trainer:
         publish_weights(self._run.path, save_state(self._run.path, state))
         self._saved = self._done
         self._observer.saved(self._done)
+
+    def _settings(self) -> dict[str, Any]:
+        """Return by name what the weights depend on; the corpus has its fingerprint."""
+        flat = dict(tree_flatten(to_dict(self._config)))
+        return {n: v for n, v in flat.items() if n not in ("data.corpus", *_ONLY_WHEN_TO_LOOK)}
+
+    def _same_settings(self, state: TrainingState) -> None:
+        """Raise `CheckpointError` if `run.yaml` was edited: it would be neither run."""
+        now = self._settings()
+        for name, saved in state.trainer.get("settings", {}).items():
+            if now.get(name) != saved:
+                raise CheckpointError(
+                    f"{self._run.path}: '{name}' was {saved} when step {state.step} was saved and "
+                    f"is {now.get(name)} now; put it back in run.yaml, or start a new run with "
+                    f"--init-from {self._run.path}"
+                )
 
     def _settle(self, pending: _Pending | None) -> None:
         """Wait for a step's numbers, check and report them."""

@@ -148,6 +148,8 @@ def test_every_option_changes_its_setting_and_no_other(
     assert given[setting] == expected
     changed = {name for name in plain if plain[name] != given[name]}
     derived = {"model.head_dim", "model.intermediate_size", "model.n_kv_head"}
+    derived |= {"tokenizer.vocab_size", "tokenizer.pattern"}  # a bpe's
+    derived |= {"optimizer.muon_lr", "optimizer.muon_momentum"}
     preset = (
         {"model.n_layer", "model.n_head", "model.max_seq_len"} if option == "--preset" else set()
     )
@@ -258,7 +260,9 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "--corpus words.txt --n-head 4 --n-kv-head 3": ("n_head", "n_kv_head"),
     "--corpus words.txt --n-embd 12 --n-head 4": ("head_dim",),
     "--corpus words.txt --vocab-size 10": ("vocab_size", "257"),
-    "--corpus words.txt --tokenizer char --vocab-size 300": ("--vocab-size",),
+    "--corpus words.txt --tokenizer char --vocab-size 300": ("vocab_size", "char"),
+    "--corpus words.txt --set tokenizer.source=char --set tokenizer.pattern=gpt2": ("pattern",),
+    "--corpus words.txt --set optimizer.muon_lr=0.1": ("muon_lr", "adamw"),
     "--corpus words.txt --preset 11m": ("unknown preset '11m'",),
     "--corpus words.txt --config absent.yaml": ("absent.yaml",),
     "--corpus words.txt --config broken.yaml": ("broken.yaml is not YAML",),

@@ -167,6 +167,18 @@ def test_half_precision_is_computed_in_float32(dtype: mx.Dtype) -> None:
     assert len(np.unique(drawn[drawn > 0])) > 900
 
 
+@pytest.mark.parametrize("size", [5_000, 50_000, 130_000])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16])
+def test_probabilities_of_a_large_vocabulary_have_the_sum_one(dtype: mx.Dtype, size: int) -> None:
+    # a head, and a fifth of the mass spread evenly: too small to be added one after the other
+    head = mx.log(mx.array([0.3, 0.25, 0.25]))
+    logits = mx.concatenate([head, mx.full((size,), math.log(0.2 / size))]).astype(dtype)
+    for settings in ({}, {"temperature": 1.5}, {"top_k": size}, {"min_p": 1e-9}):
+        logprobs = sampling_logprobs(logits[None], SamplingParams(**settings))
+        total = np.exp(np.array(logprobs, dtype=np.float64)).sum()
+        assert total == pytest.approx(1, abs=1e-4), settings
+
+
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.5},

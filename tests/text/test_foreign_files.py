@@ -209,6 +209,7 @@ UNSUPPORTED: dict[str, Change] = {
     "model.continuing_subword_prefix '##'": _set("model", "continuing_subword_prefix", to="##"),
     "model.end_of_word_suffix '</w>'": _set("model", "end_of_word_suffix", to="</w>"),
     "model.dropout 0.1 would make the ids random": _set("model", "dropout", to=0.1),
+    "model.ignore_merges must be true or false, got 'no'": _set("model", "ignore_merges", to="no"),
     "byte_fallback together with merges": _set("model", "byte_fallback", to=True),
 }
 DAMAGED: dict[str, Change] = {

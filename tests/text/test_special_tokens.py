@@ -1,5 +1,7 @@
 """Special tokens act only where the caller allows it; from outside they are ordinary text."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,3 +95,25 @@ def test_flags_of_added_tokens_are_honoured() -> None:
     later = AddedToken(id=2, content="ab", normalized=True)
     assert cut("abc", first, later) == ["a", 1], "tokens that are not normalized come first"
     assert cut("ab <s>", AddedToken(id=1, content="<s>", lstrip=True), later) == [2, 1]
+
+
+def test_words_and_spaces_around_added_tokens_are_those_of_unicode() -> None:
+    word = AddedToken(id=1, content="it", single_word=True)
+    assert cut("²it it½", word) == ["²", 1, " ", 1, "½"], "no number of a word"
+    for of_a_word in ("\u0301it", "it\u200d", "_it", "ité", "٣it"):
+        assert cut(of_a_word, word) == [of_a_word]
+    both = AddedToken(id=1, content="<s>", lstrip=True, rstrip=True)
+    assert cut("a\u3000\x85<s>\u2028 b", both) == ["a", 1, "b"]
+    assert cut("a\x1c<s>\x1fb", both) == ["a\x1c", 1, "\x1fb"], "no white space in Unicode"
+    assert cut(" <s>  <s> ", both) == [1, 1]
+
+
+def test_many_added_tokens_take_no_more_than_the_length_of_the_text() -> None:
+    many = AddedToken(id=1, content="<s>", lstrip=True, rstrip=True)
+
+    def seconds(n: int) -> float:
+        began = time.process_time()
+        assert cut(("<s> x " * n).rstrip(), many) == [1, "x"] * n
+        return time.process_time() - began
+
+    assert seconds(80_000) < 10 * min(seconds(20_000) for _ in range(3)) + 0.05

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from mlxgpt.cli.tokenizer import app
 from mlxgpt.errors import DataError, MLXGPTError, TokenizerError
-from mlxgpt.text import Tokenizer
+from mlxgpt.text import Tokenizer, train_bpe
 
 TEXT = "hug hug pug bun, don't\n" * 50
 
@@ -45,7 +45,7 @@ def test_train_reports_what_it_did(tmp_path: Path, corpus: Path) -> None:
 
 
 def test_train_takes_all_settings(tmp_path: Path, corpus: Path) -> None:
-    options = ["--pattern", "qwen2", "--min-frequency", 2, "--max-token-length", 2]
+    options = ["--pattern", "qwen2", "--min-frequency", 60, "--max-token-length", 2]
     specials = ["--special", "<|pad|>", "--special", "<|endoftext|>"]
     run("train", corpus, "--out", tmp_path, "--vocab-size", 300, *options, *specials)
     facts = json.loads(run("info", tmp_path, "--json"))
@@ -53,6 +53,12 @@ def test_train_takes_all_settings(tmp_path: Path, corpus: Path) -> None:
     n = facts["vocab_size"]
     assert facts["special_tokens"] == {"<|endoftext|>": n - 2, "<|pad|>": n - 1}
     assert len(facts["longest_token"]["text"]) == 2
+    settings = {"pattern": "qwen2", "min_frequency": 60, "max_token_length": 2}
+    settings["special_tokens"] = ["<|endoftext|>", "<|pad|>"]
+    assert Tokenizer.load(tmp_path) == train_bpe([TEXT], 300, **settings)
+    for name in settings:
+        others = {n: value for n, value in settings.items() if n != name}
+        assert Tokenizer.load(tmp_path) != train_bpe([TEXT], 300, **others), f"{name} is no matter"
 
 
 def test_train_says_when_the_text_holds_less(tmp_path: Path, corpus: Path) -> None:

@@ -157,6 +157,7 @@ def test_listing_and_iterating_words_agree_and_lose_nothing(text: str, pattern: 
         ({"max_token_length": 0}, "max_token_length must be at least 1"),
         ({"pattern": "(gpt2"}, "neither one of gpt2, llama3, qwen2 nor a regular expression"),
         ({"pattern": ""}, "pattern is empty"),
+        ({"pattern": "a|\udce9"}, "pattern must be a text"),
     ],
 )
 def test_settings_that_cannot_be_met_are_refused(settings: dict, message: str) -> None:

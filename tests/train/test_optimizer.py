@@ -131,7 +131,8 @@ def test_the_first_step_of_adamw_is_bias_corrected() -> None:
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_decay_pulls_at_matrices_only(name: Any) -> None:
-    config = OptimizerConfig(name=name, max_lr=0.1, muon_lr=0.1, weight_decay=0.5)
+    rate = 0.1 if name == "muon" else None
+    config = OptimizerConfig(name=name, max_lr=0.1, muon_lr=rate, weight_decay=0.5)
     parameters = weights()
     optimizers = Optimizers(config)
     optimizers.init(parameters)

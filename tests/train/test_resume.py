@@ -227,6 +227,42 @@ def test_a_state_of_another_shape_is_refused(tmp_path: Path, corpus: Path) -> No
         go_on(tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ("seed: 0", "seed: 1", "'seed' was 0 when step 4 was saved and is 1 now"),
+        ("steps: 10", "steps: 20", "'steps' was 10"),
+        ("dropout: 0.1", "dropout: 0.0", "'dropout' was 0.1"),
+        ("max_seq_len: 16", "max_seq_len: 8", "'model.max_seq_len' was 16"),
+        ("micro_batch_size: 4", "micro_batch_size: 2", "'micro_batch_size' was 4"),
+        ("grad_accum_steps: 3", "grad_accum_steps: 1", "'grad_accum_steps' was 3"),
+        ("warmup_steps: 4", "warmup_steps: 2", "'optimizer.warmup_steps' was 4"),
+    ],
+)
+def test_other_settings_in_run_yaml_are_refused(
+    tmp_path: Path, corpus: Path, before: str, after: str, named: str
+) -> None:
+    start(tmp_path / "run", hard(corpus), stop_after=4)
+    yaml = tmp_path / "run" / "run.yaml"
+    assert before in yaml.read_text()
+    yaml.write_text(yaml.read_text().replace(before, after))
+    with pytest.raises(CheckpointError, match=f"{named}.*--init-from"):
+        go_on(tmp_path / "run")
+
+
+def test_a_moved_corpus_and_other_times_to_save_are_no_other_run(
+    tmp_path: Path, corpus: Path
+) -> None:
+    start(tmp_path / "whole", hard(corpus))
+    start(tmp_path / "run", hard(corpus), stop_after=4)
+    corpus.rename(tmp_path / "moved.txt")
+    yaml = tmp_path / "run" / "run.yaml"
+    moved = yaml.read_text().replace("words.txt", "moved.txt")
+    yaml.write_text(moved.replace("save_every: 3", "save_every: 1"))
+    assert go_on(tmp_path / "run").finished
+    assert_same_run(tmp_path / "whole", tmp_path / "run")
+
+
 def test_init_from_takes_the_weights_and_nothing_else(tmp_path: Path, corpus: Path) -> None:
     first = tmp_path / "first"
     start(first, tiny(corpus))

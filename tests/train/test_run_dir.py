@@ -87,6 +87,14 @@ def test_the_curve_is_drawn_even_of_an_empty_run(tmp_path: Path, corpus: Path) -
         assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("name", ["caf\udce9.txt", r"$\no$.txt", "a_b^c.txt"])
+def test_any_name_of_a_file_may_be_the_title_of_the_curve(
+    tmp_path: Path, corpus: Path, name: str
+) -> None:
+    start(tmp_path / "run", tiny(corpus), stop_after=1)
+    assert RunDirectory(tmp_path / "run").plot(name).read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize("where", ["weights", "rename", "publish"])
 def test_a_full_disk_keeps_the_old_state(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, where: str
