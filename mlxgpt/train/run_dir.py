@@ -35,6 +35,13 @@ class RunDirectory:
 
         With `overwrite` an earlier run may be replaced; a folder that holds anything else may not.
         """
+        try:
+            str(self.path).encode("utf-8")
+        except UnicodeEncodeError as e:
+            name = str(self.path).encode("utf-8", "backslashreplace").decode()
+            raise ConfigError(
+                f"the name {name} is not UTF-8, which MLX needs; choose another --out"
+            ) from e
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path} is a file; choose another --out")
         if not self.path.is_dir() or not any(self.path.iterdir()):

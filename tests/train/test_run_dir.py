@@ -39,6 +39,7 @@ def test_a_new_run_wants_a_place_of_its_own(tmp_path: Path, corpus: Path) -> Non
         ("foreign", True, "is not empty and holds no run"),
         ("file", False, "is a file"),
         ("file", True, "is a file"),
+        ("caf\udce9", False, r"caf\\udce9 is not UTF-8"),
         ("run", False, r"already holds a run: go on with --resume .*--overwrite"),
     ):
         with pytest.raises(ConfigError, match=message):
