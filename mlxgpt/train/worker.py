@@ -6,7 +6,6 @@ other programs. On a GPU there is one, and it works in the caller's thread.
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -14,6 +13,7 @@ from mlx.utils import tree_map
 
 from mlxgpt.data import Batch
 from mlxgpt.model import GPT, Dropout, GPTConfig
+from mlxgpt.train.mlx_thread import MLXThread
 from mlxgpt.train.objective import weighted_nll
 
 
@@ -26,7 +26,7 @@ class Worker:
         self._model = GPT(config)
         self._dtype, self._dropout, self._compiled = dtype, dropout, compiled
         self._functions: dict[str, Callable[..., Any]] = {}
-        self._thread = ThreadPoolExecutor(1, "mlxgpt-worker") if threaded else None
+        self._thread = MLXThread("mlxgpt-worker") if threaded else None
 
     def gradients(
         self, parameters: dict, rows: Batch, scale: float, key: mx.array
@@ -42,14 +42,9 @@ class Worker:
         return self._start("nll", parameters, rows, 1.0, None)
 
     def close(self) -> None:
-        """End the thread, and before it the MLX streams that it owns.
-
-        Python takes a thread for ended while its C++ side still destroys those; a process that
-        leaves at that moment is aborted ("terminate called", seen with MLX 0.32.4).
-        """
-        if self._thread is not None and self._functions:
-            self._thread.submit(mx.clear_streams).result()
-            self._thread.shutdown()
+        """End the thread."""
+        if self._thread is not None:
+            self._thread.close()
 
     def _start(
         self,
