@@ -10,13 +10,14 @@ _WSD_DECAY = 0.2
 def lr_factor(config: OptimizerConfig, step: int, steps: int) -> float:
     """Return the factor on the peak rate for step `step` of `steps`, counted from 1.
 
-    The rate rises linearly to 1 at step `warmup_steps`, and reaches `min_lr_ratio` at the last
-    step (cosine: Loshchilov and Hutter, 2017; wsd: Hu et al., 2024, with a linear end).
+    The rate rises linearly to 1 at step `warmup_steps`, stays there for one more, and would reach
+    `min_lr_ratio` one step after the last, so that no step is without effect (cosine: Loshchilov
+    and Hutter, 2017; wsd: Hu et al., 2024, with a linear end).
     """
     warmup = config.warmup_steps or 0
     if step <= warmup:
         return step / warmup
-    progress = (step - warmup) / max(1, steps - warmup)
+    progress = (step - 1 - warmup) / (steps - warmup)
     low = config.min_lr_ratio
     match config.lr_schedule:
         case "constant":

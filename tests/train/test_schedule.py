@@ -20,10 +20,10 @@ def rates(shape: str, steps: int, warmup: int, low: float = 0.0) -> list[float]:
 
 def test_the_shapes_by_hand() -> None:
     assert rates("constant", 4, 0) == [1.0, 1.0, 1.0, 1.0]
-    assert rates("linear", 4, 0) == [0.75, 0.5, 0.25, 0.0]
-    assert rates("cosine", 4, 0) == pytest.approx([(2 + 2**0.5) / 4, 0.5, (2 - 2**0.5) / 4, 0.0])
-    assert rates("wsd", 10, 0) == pytest.approx([1.0] * 8 + [0.5, 0.0])
-    assert rates("linear", 6, 2, low=0.1) == pytest.approx([0.5, 1.0, 0.775, 0.55, 0.325, 0.1])
+    assert rates("linear", 4, 0) == [1.0, 0.75, 0.5, 0.25]
+    assert rates("cosine", 4, 0) == pytest.approx([1.0, (2 + 2**0.5) / 4, 0.5, (2 - 2**0.5) / 4])
+    assert rates("wsd", 10, 0) == pytest.approx([1.0] * 9 + [0.5])
+    assert rates("linear", 6, 2, low=0.2) == pytest.approx([0.5, 1.0, 1.0, 0.8, 0.6, 0.4])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -39,7 +39,7 @@ def test_a_warm_up_may_last_the_whole_run(shape: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_single_step_has_a_rate(shape: str) -> None:
     assert rates(shape, 1, 1) == [1.0]
-    assert rates(shape, 1, 0, low=0.25) == ([1.0] if shape == "constant" else pytest.approx([0.25]))
+    assert rates(shape, 1, 0, low=0.25) == [1.0]
 
 
 plans = st.integers(1, 400).flatmap(
@@ -59,8 +59,9 @@ def test_a_rate_is_a_share_rises_once_and_then_only_falls(
     after = factors[warmup:]
     assert all(f >= low - 1e-12 for f in after)
     assert all(a >= b for a, b in pairwise(after))
-    if shape != "constant" and warmup < steps:
-        assert factors[-1] == pytest.approx(low, abs=1e-12)
+    assert all(f > 0 for f in factors)  # no step is without effect
+    if shape != "constant" and steps - warmup >= 100:
+        assert factors[-1] <= low + 0.06
 
 
 @given(plans)
