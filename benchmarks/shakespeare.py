@@ -38,7 +38,7 @@ def main() -> None:
         steps = [r["tok_per_sec"] for r in metrics if "loss" in r]
         rows.append(
             (
-                name,
+                name.removeprefix("shakespeare-"),
                 f"{last['val_loss']:.4f}",
                 f"{last['bits_per_byte']:.4f}",
                 f"{min(r[measured] for r in validations):.4f}",

@@ -69,9 +69,7 @@ def main() -> None:
 
         cases.append(Case("PyTorch, CPU eager", torch_steps, ROWS * context * STEPS))
     title = f"{STEPS} training steps, 0.8m, 24 x 128 tokens"
-    figures = measure(
-        f"{STEPS} training steps, 0.8m, 24 x 128 tokens", cases, unit="tokens", rounds=11
-    )
+    figures = measure(title, cases, unit="tokens", rounds=9)
     flops = train_flops_per_token(GPTConfig(**shape, vocab_size=VOCAB), context) * ROWS * context
     peak = measure_gemm()
     shares = ", ".join(

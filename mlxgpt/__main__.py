@@ -1,5 +1,5 @@
 """`python -m mlxgpt`: the command line."""
 
-from mlxgpt.cli.app import main
+from mlxgpt.cli import main
 
 main()

@@ -75,14 +75,17 @@ def share_file(source: Path, target: Path) -> None:
             shutil.copyfile(source, temporary)
 
 
-def discard_folder(folder: Path) -> None:
-    """Make `folder` vanish at once, so that a crash leaves nothing that looks like it.
+def discard(path: Path) -> None:
+    """Make a file or folder vanish at once, so that a crash leaves nothing that looks like it.
 
     Raises `OSError` if it stays.
     """
-    doomed = _temporary(folder)
-    folder.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    doomed = _temporary(path)
+    path.rename(doomed)
+    if doomed.is_dir():
+        shutil.rmtree(doomed, ignore_errors=True)
+    else:
+        doomed.unlink()
 
 
 def sweep(folder: Path, older_than: float = 0.0) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxgpt.atomic import discard_folder, new_file, new_folder, share_file, sweep, write_bytes
+from mlxgpt.atomic import discard, new_file, new_folder, share_file, sweep, write_bytes
 
 
 def names(folder: Path) -> set[str]:
@@ -88,7 +88,7 @@ def test_a_discarded_folder_is_gone_under_its_name_before_it_is_emptied(
     folder.mkdir()
     (folder / "a").write_text("x")
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)  # killed right there
-    discard_folder(folder)
+    discard(folder)
     assert not folder.exists()
     monkeypatch.undo()
     sweep(tmp_path)

@@ -12,7 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxgpt.atomic import discard_folder, new_folder, sweep
+from mlxgpt.atomic import discard, new_folder, sweep
 from mlxgpt.checkpoint.json_file import read_json, write_json
 from mlxgpt.checkpoint.safetensors import read_tensors, write_tensors
 from mlxgpt.errors import CheckpointError
@@ -49,7 +49,7 @@ def save_state(run: Path, state: TrainingState) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         sweep(folder)
         if final.exists():  # without its last file, so it was passed over
-            discard_folder(final)
+            discard(final)
         with new_folder(final) as temporary:
             write_tensors(temporary / _WEIGHTS, state.weights)
             write_tensors(temporary / _OPTIMIZER, state.optimizer)
@@ -57,12 +57,13 @@ def save_state(run: Path, state: TrainingState) -> Path:
             write_json(temporary / _TRAINER, facts)
     except (OSError, RuntimeError) as e:
         raise CheckpointError(
-            f"cannot save step {state.step} into {folder}: {e}; the last saved step is untouched"
+            f"cannot save step {state.step} into {folder}: {_reason(e)}; what was saved before is "
+            f"untouched, go on later with --resume {run}"
         ) from e
     for _, other in _saved(run):  # also an incomplete one with a higher number
         if other != final:
             try:
-                discard_folder(other)
+                discard(other)
             except OSError as e:
                 log.warning("cannot remove %s: %s", other, e)
     return final / _WEIGHTS
@@ -102,6 +103,13 @@ def load_state(run: Path) -> TrainingState:
             trainer=trainer,
         )
     raise CheckpointError(f"{run} holds no complete training state")
+
+
+def _reason(error: OSError | RuntimeError) -> str:
+    """Say why a disk refused; MLX's own errors do not tell a full one from others."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{str(error).rstrip('.')} (is the disk full?)"
 
 
 def _saved(run: Path) -> list[tuple[int, Path]]:

@@ -3,6 +3,7 @@
 Whatever is heavy is imported inside the commands, so that `mlxgpt --help` answers at once.
 """
 
+import io
 import logging
 import os
 import sys
@@ -14,6 +15,7 @@ from mlxgpt import __version__
 from mlxgpt.cli import tokenizer
 from mlxgpt.cli.doctor import doctor
 from mlxgpt.cli.generate import generate
+from mlxgpt.cli.shell import interruptible
 from mlxgpt.cli.train import train
 from mlxgpt.errors import MLXGPTError
 
@@ -27,10 +29,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(train)
-app.command()(generate)
+app.command()(interruptible(train))
+app.command()(interruptible(generate))
 app.add_typer(tokenizer.app, name="tokenizer")
-app.command()(doctor)
+app.command()(interruptible(doctor))
 
 
 def _version(wanted: bool) -> None:
@@ -53,6 +55,11 @@ def root(
 
 def main() -> None:
     """Run the command line: 0 done, 1 a fault of ours, 2 a mistake that the message explains."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (closed by `>&-`)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # what a terminal's encoding cannot show
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("mlxgpt: note: %(message)s"))
     logging.getLogger("mlxgpt").addHandler(handler)

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mlxgpt.cli.shell import table_console
+
 if TYPE_CHECKING:
     from mlxgpt.machine.checkup import Checkup
 
@@ -26,7 +28,6 @@ def doctor(
 
 
 def _print_table(checkup: "Checkup") -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -35,7 +36,7 @@ def _print_table(checkup: "Checkup") -> None:
     table.add_column(overflow="fold")
     for name, value in _rows(checkup):
         table.add_row(name, escape(value))
-    console = Console(highlight=False)
+    console = table_console()
     console.print(table)
     console.print()
     for hint in checkup.hints:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from mlxgpt.cli.shell import read_stdin
+
 
 def generate(
     model: Annotated[Path, typer.Argument(help="Run or model directory.")],
@@ -13,10 +15,11 @@ def generate(
     ] = "",
     tokens: Annotated[int, typer.Option(help="Tokens to write at most.")] = 200,
     temperature: Annotated[float, typer.Option(help="0 always takes the likeliest.")] = 0.8,
-    top_k: Annotated[int | None, typer.Option(help="Choose among the k likeliest.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Choose among this much mass.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Choose among the k likeliest. [off]")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Choose among this much mass. [off]")] = None,
     min_p: Annotated[
-        float | None, typer.Option(help="Drop what is less likely than this share of the best.")
+        float | None,
+        typer.Option(help="Drop what is less likely than this share of the best. [off]"),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="The same seed writes the same text. [default: a new one]")
@@ -41,7 +44,7 @@ def generate(
         seed=secrets.randbelow(2**31) if seed is None else seed,
     )
     network, tokenizer = load(model)
-    text = repair_surrogates(_standard_input() if prompt == "-" else prompt)
+    text = repair_surrogates(read_stdin() if prompt == "-" else prompt)
     ids = tokenizer.encode(text)
     if not ids:
         if tokenizer.eot_id is None:
@@ -64,18 +67,6 @@ def generate(
     sys.stdout.write(decoder.finish() + "\n")
     sys.stdout.flush()
     _report(count, len(ids), began, first, params.seed)
-
-
-def _standard_input() -> str:
-    import sys
-
-    from mlxgpt.errors import DataError
-
-    data = sys.stdin.buffer.read()
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as e:
-        raise DataError(f"standard input is not UTF-8 at byte {e.start}") from e
 
 
 def _report(count: int, prompt: int, began: float, first: float | None, seed: int) -> None:

@@ -90,6 +90,10 @@ class TrainingProgress:
         )
         self._printed = time.monotonic()
 
+    def stopping(self) -> None:
+        """Answer a Ctrl-C: the step that is being computed may take a while."""
+        self.say("stopping after this step and saving; Ctrl-C again ends at once, without")
+
     def saved(self, step: int) -> None: ...
 
     def finish(self) -> None:

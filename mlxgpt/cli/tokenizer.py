@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mlxgpt.cli.shell import command, interruptible, read_stdin, table_console
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -32,6 +34,7 @@ class Kind(StrEnum):
 
 
 @app.command()
+@interruptible
 def train(
     corpus: Annotated[
         list[str], typer.Argument(help="Files, folders, globs or names of built-in corpora.")
@@ -116,11 +119,12 @@ def train(
         f"bytes/token  {measured.bytes_per_token:.2f}"
         f" (measured on {measured.num_bytes:,} bytes)\n"
         f"written to   {out}\n"
-        f'next: mlxgpt tokenizer encode {out} "Some text of yours"'
+        f"next: {command('tokenizer', 'encode', out, 'Some text of yours')}"
     )
 
 
 @app.command()
+@interruptible
 def encode(
     path: TokenizerPath,
     text: Annotated[str, typer.Argument(metavar="[TEXT|-]", help="Text; - reads it.")] = "-",
@@ -133,12 +137,13 @@ def encode(
     from mlxgpt.text import Tokenizer
 
     tokenizer = Tokenizer.load(path)
-    content = _read_stdin() if text == "-" else text
+    content = read_stdin() if text == "-" else text
     ids = tokenizer.encode(content, allowed_special="all" if allow_special else ())
     typer.echo(" ".join(map(str, ids)))
 
 
 @app.command()
+@interruptible
 def decode(
     path: TokenizerPath,
     ids: Annotated[list[str], typer.Argument(metavar="IDS...|-", help="Ids; - reads them.")],
@@ -153,16 +158,19 @@ def decode(
     from mlxgpt.text import Tokenizer
 
     tokenizer = Tokenizer.load(path)
-    words = _read_stdin().split() if ids == ["-"] else " ".join(ids).split()
+    words = read_stdin().split() if ids == ["-"] else " ".join(ids).split()
     numbers = []
     for word in words:
         if not (word.isascii() and word.isdigit()):
             raise TokenizerError(f"ids are whole numbers with spaces between; got '{word}'")
+        if len(word) > 18:
+            raise TokenizerError(f"no id has {len(word)} digits: {word[:18]}...")
         numbers.append(int(word))
     typer.echo(tokenizer.decode(numbers, skip_special), nl=sys.stdout.isatty())
 
 
 @app.command()
+@interruptible
 def info(
     path: TokenizerPath,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -176,7 +184,6 @@ def info(
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False))
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -185,7 +192,7 @@ def info(
     table.add_column(overflow="fold")
     for name, value in facts.items():
         table.add_row(name.replace("_", " "), Text(_in_words(value)))
-    Console(highlight=False).print(table)
+    table_console().print(table)
 
 
 def _facts(tokenizer: "Tokenizer") -> dict[str, object]:
@@ -264,14 +271,3 @@ class _Reading:
                 self.num_bytes += len(document.text.encode("utf-8", "surrogatepass"))
                 self._bar.update(self._task, completed=self.num_bytes)
         self._bar.update(self._task, total=self.num_bytes)
-
-
-def _read_stdin() -> str:
-    import sys
-
-    from mlxgpt.errors import DataError
-
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as e:
-        raise DataError(f"standard input is not UTF-8 (at byte {e.start})") from e

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mlxgpt.cli.shell import command
+
 if TYPE_CHECKING:
     from mlxgpt.cli.progress import TrainingProgress
     from mlxgpt.train import Outcome, Prepared, RunDirectory
@@ -41,31 +43,45 @@ def train(
         ),
     ] = None,
     preset: Annotated[
-        Text, typer.Option(help="Shape of the model: 0.8m 3m 10m 23m 75m 270m 1b.")
+        Text, typer.Option(help="Shape of the model: 0.8m 3m 10m 23m 75m 270m 1b. [0.8m]")
     ] = None,
     tokenizer: Annotated[
-        Text, typer.Option(help="bpe, char, or a directory with a tokenizer.json.")
+        Text, typer.Option(help="bpe, char, or a directory with a tokenizer.json. [bpe]")
     ] = None,
-    vocab_size: Annotated[Whole, typer.Option(help="Ids of a bpe tokenizer trained here.")] = None,
-    steps: Annotated[Whole, typer.Option(help="Optimizer steps.")] = None,
-    batch: Annotated[Whole, typer.Option(help="Windows in a micro-batch.")] = None,
-    grad_accum: Annotated[Whole, typer.Option(help="Micro-batches in a step.")] = None,
-    ctx: Annotated[Whole, typer.Option(help="Tokens in a window.")] = None,
-    n_layer: Annotated[Whole, typer.Option(help="Transformer blocks.")] = None,
-    n_embd: Annotated[Whole, typer.Option(help="Width of the network.")] = None,
-    n_head: Annotated[Whole, typer.Option(help="Query heads.")] = None,
-    n_kv_head: Annotated[Whole, typer.Option(help="Key/value heads: 1 is MQA.")] = None,
-    optimizer: Annotated[Text, typer.Option(help="adamw or muon.")] = None,
-    max_lr: Annotated[Number, typer.Option(help="Peak learning rate of AdamW.")] = None,
-    lr_schedule: Annotated[Text, typer.Option(help="constant, cosine, linear or wsd.")] = None,
-    warmup: Annotated[Whole, typer.Option(help="Steps of rising learning rate.")] = None,
-    weight_decay: Annotated[Number, typer.Option(help="Decoupled decay of matrices.")] = None,
-    dropout: Annotated[Number, typer.Option(help="Dropout rate, in training only.")] = None,
-    dtype: Annotated[Text, typer.Option(help="float32 or bfloat16.")] = None,
-    seed: Annotated[Whole, typer.Option(help="Decides everything random.")] = None,
-    val_fraction: Annotated[Number, typer.Option(help="Share of the text held back.")] = None,
-    eval_every: Annotated[Whole, typer.Option(help="Steps between validations.")] = None,
-    save_every: Annotated[Whole, typer.Option(help="Steps between saves.")] = None,
+    vocab_size: Annotated[
+        Whole, typer.Option(help="Ids of a bpe tokenizer trained here. [1024]")
+    ] = None,
+    steps: Annotated[Whole, typer.Option(help="Optimizer steps. [1000]")] = None,
+    batch: Annotated[Whole, typer.Option(help="Windows in a micro-batch. [24]")] = None,
+    grad_accum: Annotated[Whole, typer.Option(help="Micro-batches in a step. [1]")] = None,
+    ctx: Annotated[Whole, typer.Option(help="Tokens in a window. [128]")] = None,
+    n_layer: Annotated[Whole, typer.Option(help="Transformer blocks. [4]")] = None,
+    n_embd: Annotated[Whole, typer.Option(help="Width of the network. [128]")] = None,
+    n_head: Annotated[Whole, typer.Option(help="Query heads. [4]")] = None,
+    n_kv_head: Annotated[
+        Whole, typer.Option(help="Key/value heads: 1 is MQA. [as --n-head]")
+    ] = None,
+    optimizer: Annotated[Text, typer.Option(help="adamw or muon. [adamw]")] = None,
+    max_lr: Annotated[
+        Number, typer.Option(help="Peak learning rate of AdamW. [by width: 3e-3 at 128]")
+    ] = None,
+    lr_schedule: Annotated[
+        Text, typer.Option(help="constant, cosine, linear or wsd. [cosine]")
+    ] = None,
+    warmup: Annotated[
+        Whole, typer.Option(help="Steps of rising learning rate. [3 % of the steps]")
+    ] = None,
+    weight_decay: Annotated[Number, typer.Option(help="Decoupled decay of matrices. [0.1]")] = None,
+    dropout: Annotated[Number, typer.Option(help="Dropout rate, in training only. [0]")] = None,
+    dtype: Annotated[Text, typer.Option(help="float32 or bfloat16. [float32]")] = None,
+    seed: Annotated[Whole, typer.Option(help="Decides everything random. [0]")] = None,
+    val_fraction: Annotated[Number, typer.Option(help="Share of the text held back. [0.1]")] = None,
+    eval_every: Annotated[
+        Whole, typer.Option(help="Steps between validations. [a tenth of the steps]")
+    ] = None,
+    save_every: Annotated[
+        Whole, typer.Option(help="Steps between saves. [as --eval-every]")
+    ] = None,
     init_from: Annotated[
         Text, typer.Option(help="Model directory to take the first weights from.")
     ] = None,
@@ -110,13 +126,18 @@ def train(
             )
         run = RunDirectory(resume)
         with TrainingProgress(run.config().steps) as progress:
-            outcome = _train(prepare_resume(run, progress.prepare), run, progress, new=False)
+            prepared = prepare_resume(run, progress.prepare)
+            with run.locked():
+                outcome = _train(prepared, run, progress, new=False)
     else:
         wanted = assemble(config, preset, flags, set_ or [])
         run = RunDirectory(out or RunDirectory.unused(wanted.data.corpus))
         run.check_free(overwrite=overwrite)
         with TrainingProgress(wanted.steps) as progress:
-            outcome = _train(prepare_run(wanted, progress.prepare), run, progress, new=True)
+            prepared = prepare_run(wanted, progress.prepare)
+            with run.locked():
+                run.check_free(overwrite=overwrite)  # another may have come first
+                outcome = _train(prepared, run, progress, new=True)
     if not outcome.finished:
         raise typer.Exit(130)
 
@@ -136,7 +157,7 @@ def _train(
     for line in describe(prepared, environment):
         progress.say(line)
     trainer = Trainer(prepared, run, environment=environment, observer=progress)
-    with StopRequest() as stop:
+    with StopRequest(progress.stopping) as stop:
         if new:  # only now that nothing of what was asked for can be wrong any more
             run.create(prepared.config)
         done = trainer.resume()
@@ -148,10 +169,11 @@ def _train(
     plot = run.plot(title(prepared))
     progress.say(f"\nspeed  {speed(run.metrics())}")
     if outcome.finished:
-        progress.say(f"model  {run.path}\nplot   {plot}\nnext   mlxgpt generate {run.path}")
+        again = command("generate", run.path)
+        progress.say(f"model  {run.path}\nplot   {plot}\nnext   {again}")
     else:
         progress.say(
             f"\nstopped after step {outcome.step}, all saved; go on with:\n"
-            f"  mlxgpt train --resume {run.path}"
+            f"  {command('train', '--resume', run.path)}"
         )
     return outcome

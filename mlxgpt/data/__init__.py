@@ -2,7 +2,7 @@
 
 from mlxgpt.data.batch import Batch, batch_bytes
 from mlxgpt.data.config import DataConfig
-from mlxgpt.data.corpus import Corpus, open_corpus
+from mlxgpt.data.corpus import Corpus, absolute, open_corpus
 from mlxgpt.data.document import Document
 from mlxgpt.data.evaluation import EvaluationBatches, evaluation_batches
 from mlxgpt.data.prepare import prepare
@@ -21,6 +21,7 @@ __all__ = [
     "TokenFile",
     "TokenSet",
     "WindowBatches",
+    "absolute",
     "batch_bytes",
     "evaluation_batches",
     "open_corpus",

@@ -1,6 +1,7 @@
 """A spec (path, glob or name) -> a corpus: documents in a fixed order, streamed."""
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -92,3 +93,8 @@ def open_corpus(
     if corpus.size_bytes == 0:
         raise DataError(f"{name} is empty: there is not a single byte to read")
     return corpus
+
+
+def absolute(spec: str) -> str:
+    """Return `spec` so that it means the same from any folder; a built-in name stays as it is."""
+    return spec if spec in NAMES else os.path.abspath(os.path.expanduser(spec))

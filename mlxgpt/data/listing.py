@@ -15,7 +15,7 @@ def list_files(spec: str) -> tuple[list[SourceFile], int]:
     A file named outright, or matched by a glob, is taken whatever it is called. From a folder come
     the kinds in `source_file` only. Raises `DataError` if nothing is found.
     """
-    path = Path(spec).expanduser()
+    path = Path(os.path.expanduser(spec))
     if path.is_dir():
         files, ignored = walk(path, is_known)
         if not files:

@@ -1,5 +1,6 @@
 """This computer -> a report of what mlxgpt can do on it, with a hint for what could be better."""
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ def examine() -> Checkup:
         *_blas_hints(device, blas, gflops["float32"]),
         *_compiler_hints(compiler),
         *_memory_hints(available),
+        *_cache_hints(cache),
     )
     return Checkup(
         device=device,
@@ -92,6 +94,13 @@ def _compiler_hints(compiler: Compiler) -> list[str]:
     switched_off = DISABLE_VARIABLE in compiler.why
     remedy = "" if switched_off else f"; install {COMMAND} (Debian: apt install g++)"
     return [f"mx.compile is not used, training is slower: {compiler.why}{remedy}"]
+
+
+def _cache_hints(cache: Path) -> list[str]:
+    existing = next(p for p in (cache, *cache.parents) if p.exists())
+    if os.access(existing, os.W_OK):
+        return []
+    return [f"{cache} cannot be written: set MLXGPT_CACHE to a folder of yours"]
 
 
 def _memory_hints(available: int | None) -> list[str]:

@@ -37,8 +37,15 @@ def describe(prepared: Prepared, environment: Environment) -> list[str]:
         f"{config.optimizer.name}, {config.dtype}",
         f"machine    {mx.default_device().type.name}{workers}, "
         f"{environment.gemm_gflops:,.0f} GFLOP/s measured",
-        *(f"note       {note}" for note in environment.notes),
+        *(f"note       {note}" for note in (*_notes(prepared), *environment.notes)),
     ]
+
+
+def _notes(prepared: Prepared) -> list[str]:
+    wanted, got = prepared.config.tokenizer.vocab_size, prepared.tokenizer.vocab_size
+    if wanted is None or wanted == got:
+        return []
+    return [f"the text holds no more than {got:,} ids to learn, of the {wanted:,} asked for"]
 
 
 def speed(metrics: list[dict[str, Any]]) -> str:

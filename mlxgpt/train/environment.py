@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from mlxgpt.config import require
 from mlxgpt.machine.blas import set_blas_threads
 from mlxgpt.machine.compiler import compile_available
 from mlxgpt.machine.gemm import measure_gemm
+from mlxgpt.machine.memory import total_memory
+from mlxgpt.model import non_embedding, num_parameters
 from mlxgpt.train.config import TrainConfig
 
 
@@ -33,6 +36,22 @@ def examine_environment(config: TrainConfig) -> Environment:
     if config.dtype != "float32" and mx.default_device().type == mx.DeviceType.cpu:
         notes.append(f"{config.dtype} is tens of times slower than float32 on a CPU device")
     return Environment(measure_gemm(config.dtype), bool(compiler), tuple(notes))
+
+
+def refuse_too_large(config: TrainConfig) -> None:
+    """Raise `ConfigError` if the weights, gradients and moments alone exceed the machine's memory.
+
+    The system would end such a process without a word. Activations come on top of this.
+    """
+    known = config.model.vocab_size is not None
+    parameters = num_parameters(config.model) if known else non_embedding(config.model)
+    needed, there = 4 * 4 * parameters, total_memory()
+    require(
+        there is None or needed <= there,
+        f"the model has {parameters:,} parameters, and training them takes at least "
+        f"{needed / 2**30:,.0f} GiB, but this machine has {(there or 0) / 2**30:,.0f} GiB of "
+        "memory; choose a smaller --preset, or fewer and narrower layers",
+    )
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """metrics.jsonl -> loss.png: training and validation loss, and bits per byte."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ def plot_loss(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
     axes.legend(frameon=False, loc="upper right")
     axes.margins(x=0.02)
     figure.tight_layout()
-    with new_file(path) as temporary:
+    with new_file(path) as temporary, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a script that the font does not know is drawn as boxes
         figure.savefig(temporary)
 
 

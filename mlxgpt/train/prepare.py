@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from mlxgpt.checkpoint import load_config, model_directory, read_weights
 from mlxgpt.data import Corpus, Split, TokenSet, open_corpus, prepare
-from mlxgpt.errors import ConfigError
+from mlxgpt.errors import ConfigError, did_you_mean
 from mlxgpt.model import GPT, init_weights
 from mlxgpt.text import Tokenizer, train_bpe, train_char
 from mlxgpt.train.config import TrainConfig
+from mlxgpt.train.environment import refuse_too_large
 from mlxgpt.train.resolve import resolve
 from mlxgpt.train.run_dir import RunDirectory
 
@@ -38,6 +40,7 @@ def prepare_run(config: TrainConfig, progress: Progress) -> Prepared:
 
     Raises an `MLXGPTError` for whatever the config asks for and the world does not have.
     """
+    refuse_too_large(config)
     if config.init_from is not None:
         model_directory(config.init_from)  # hours of encoding later would be a bad time to fail
     corpus = _open(config, progress)
@@ -46,6 +49,7 @@ def prepare_run(config: TrainConfig, progress: Progress) -> Prepared:
         _same_tokenizer(tokenizer, config.init_from)
     tokens = _encode(config, corpus, tokenizer, progress)
     resolved = resolve(config, tokenizer.vocab_size)
+    refuse_too_large(resolved)
     model = GPT(resolved.model)
     if config.init_from is None:
         init_weights(model, config.seed)
@@ -79,7 +83,13 @@ def make_tokenizer(config: TrainConfig, corpus: Corpus, progress: Progress) -> T
             pattern=settings.pattern or "gpt2",
             progress=lambda done, total: progress("training the tokenizer", done, total),
         )
-    tokenizer = Tokenizer.load(settings.source)
+    source = Path(settings.source)
+    if not source.exists() and source.name == settings.source:
+        raise ConfigError(
+            f"the tokenizer '{source}' is no directory, and neither bpe nor char"
+            + did_you_mean(settings.source, ("bpe", "char"))
+        )
+    tokenizer = Tokenizer.load(source)
     if tokenizer.eot_id is None:
         raise ConfigError(
             f"the tokenizer in {settings.source} has no end-of-text token to separate documents"

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import mlx.core as mx
 
+from mlxgpt.data import absolute
 from mlxgpt.train.config import TrainConfig
 
 
@@ -18,6 +19,7 @@ def resolve(config: TrainConfig, vocab_size: int) -> TrainConfig:
     eval_every = config.eval_every or tenth
     return replace(
         config,
+        data=replace(config.data, corpus=absolute(config.data.corpus)),
         model=config.model.for_vocab(vocab_size),
         optimizer=replace(
             optimizer,

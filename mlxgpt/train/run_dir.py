@@ -1,25 +1,30 @@
 """A run directory: `run.yaml`, `metrics.jsonl`, `state/` and, around them, a model directory."""
 
+import contextlib
+import fcntl
 import json
+import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mlxgpt.atomic import write_bytes
+from mlxgpt.atomic import discard, write_bytes
 from mlxgpt.config import build, dump_yaml, load_yaml
 from mlxgpt.errors import CheckpointError, ConfigError
 from mlxgpt.train.config import TrainConfig
 from mlxgpt.train.plot import plot_loss
 
 CONFIG, METRICS, PLOT = "run.yaml", "metrics.jsonl", "loss.png"
+_LOCK = ".lock"
 
 
 class RunDirectory:
     """The folder of one run. Opening it makes nothing; `create` does."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser()
+        self.path = Path(os.path.expanduser(path))
 
     @staticmethod
     def unused(corpus: str) -> Path:
@@ -44,7 +49,7 @@ class RunDirectory:
             ) from e
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path} is a file; choose another --out")
-        if not self.path.is_dir() or not any(self.path.iterdir()):
+        if not self.path.is_dir() or not any(p.name != _LOCK for p in self.path.iterdir()):
             return
         if not (self.path / CONFIG).exists():
             raise ConfigError(f"{self.path} is not empty and holds no run; choose another --out")
@@ -55,13 +60,46 @@ class RunDirectory:
             )
 
     def create(self, config: TrainConfig) -> None:
-        """Make the folder, or empty it of an earlier run, and write the resolved config."""
+        """Make the folder, or empty it of an earlier run, and write the resolved config.
+
+        The state goes first: where it cannot be taken away, the earlier run is left as it was.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        for file in (*self.path.glob("model*.safetensors"), self.path / METRICS, self.path / PLOT):
-            file.unlink(missing_ok=True)
-        if (self.path / "state").exists():  # a leftover would be resumed: fail rather than leave it
-            shutil.rmtree(self.path / "state")
+        old = [self.path / "state", *self.path.glob("model*.safetensors")]
+        for path in (*old, self.path / METRICS, self.path / PLOT):
+            if path.exists():
+                try:
+                    discard(path)
+                except OSError as e:
+                    raise ConfigError(f"cannot replace {path}: {e.strerror}") from e
         write_bytes(self.path / CONFIG, dump_yaml(config).encode())
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder and hold it: two trainings in one would ruin each other's files.
+
+        Raises `ConfigError` while another process holds it. The system lets go of it when a process
+        ends, however it ends.
+        """
+        fresh = not self.path.exists()
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / _LOCK).open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as e:
+                file.seek(0)
+                raise ConfigError(
+                    f"{self.path} is being trained by process {file.read().strip()}; wait for it, "
+                    "or choose another --out"
+                ) from e
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            try:
+                yield
+            finally:
+                if fresh and [p.name for p in self.path.iterdir()] == [_LOCK]:
+                    shutil.rmtree(self.path)
 
     def config(self) -> TrainConfig:
         """Read the config of the run. Raises `CheckpointError` if this is no run directory."""
@@ -84,9 +122,15 @@ class RunDirectory:
         return saved or (self.path / "model.safetensors").exists()
 
     def log(self, record: dict[str, Any]) -> None:
-        """Append one line to the metrics."""
-        with (self.path / METRICS).open("a", encoding="utf-8") as f:
-            f.write(json.dumps(record) + "\n")
+        """Append one line to the metrics. Raises `CheckpointError` when the disk refuses."""
+        try:
+            with (self.path / METRICS).open("a", encoding="utf-8") as f:
+                f.write(json.dumps(record) + "\n")
+        except OSError as e:
+            raise CheckpointError(
+                f"cannot write {self.path / METRICS}: {e.strerror}; what was saved last is "
+                f"untouched, go on later with --resume {self.path}"
+            ) from e
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics so far. A line that a crash cut short is left out."""

@@ -256,7 +256,7 @@ def test_mlx_itself_that_cannot_write_is_told_too(
 
     with monkeypatch.context() as m:
         m.setattr(mx, "save_safetensors", full)
-        with pytest.raises(CheckpointError, match="last saved step is untouched"):
+        with pytest.raises(CheckpointError, match="what was saved before is untouched"):
             save(tmp_path, 2)
     check(tmp_path, {1})
 

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import typer
 
-from mlxgpt.checkpoint import load
+from mlxgpt.checkpoint import load, save_model
 from mlxgpt.cli import app as app_module
 from mlxgpt.config import to_dict
 from mlxgpt.errors import ConfigError
+from mlxgpt.model import GPT
+from mlxgpt.text import train_char
 from mlxgpt.train import RunDirectory, TrainConfig
 
 Result = tuple[int, str, str]
@@ -96,13 +98,12 @@ SETTINGS: dict[tuple[str, str], tuple[str, Any]] = {
     ("--seed", "4"): ("seed", 4),
     ("--eval-every", "9"): ("eval_every", 9),
     ("--save-every", "11"): ("save_every", 11),
-    ("--init-from", "model"): ("init_from", "model"),
     ("--preset", "10m"): ("model.n_embd", 384),
     ("--set", "optimizer.beta2=0.95"): ("optimizer.beta2", 0.95),
     ("--config", "my.yaml"): ("optimizer.eps", 1e-5),
     ("-c", "my.yaml"): ("optimizer.eps", 1e-5),
 }
-OWN_TESTS = {"--out", "--resume", "--overwrite"}  # they change no setting
+OWN_TESTS = {"--out", "--resume", "--overwrite", "--init-from"}  # no setting, or several
 
 
 def options() -> set[str]:
@@ -156,6 +157,21 @@ def test_every_option_changes_its_setting_and_no_other(
     assert changed - (derived - {setting}) - preset == {setting}
 
 
+def test_init_from_brings_shape_and_tokenizer_unless_told_otherwise(
+    mlxgpt: Run,
+    config_of: Callable[..., TrainConfig],
+    corpus: Path,
+    random_gpt: Callable[..., GPT],
+) -> None:
+    save_model("base", random_gpt(vocab_size=300, n_layer=3, n_embd=48), train_char(["a"]))
+    config = config_of("--corpus", corpus, "--init-from", "base")
+    assert (config.init_from, config.tokenizer.source) == ("base", "base")
+    assert (config.model.n_layer, config.model.n_embd, config.model.vocab_size) == (3, 48, 300)
+    assert config_of("--corpus", corpus, "--init-from", "base", "--ctx", "7").model.max_seq_len == 7
+    assert config_of("--corpus", corpus, "--init-from", "base", "--preset", "3m").model.n_layer == 6
+    refused(mlxgpt("train", "--corpus", corpus, "--init-from", "none"), "none does not exist")
+
+
 def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in nested.items():
@@ -166,7 +182,9 @@ def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize(("option", "value"), [*SETTINGS, ("--out", "x"), ("--overwrite", "")])
+@pytest.mark.parametrize(
+    ("option", "value"), [*SETTINGS, ("--out", "x"), ("--overwrite", ""), ("--init-from", "x")]
+)
 def test_no_option_goes_together_with_resume(mlxgpt: Run, option: str, value: str) -> None:
     arguments = [option, value] if value else [option]
     name = "--config" if option == "-c" else option

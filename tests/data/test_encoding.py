@@ -63,7 +63,9 @@ def test_plain_text_that_becomes_the_end_token_is_refused() -> None:
 def test_what_a_tokenizer_prints_does_no_harm(capfd: pytest.CaptureFixture[str]) -> None:
     expected = encode(ByteTokenizer(), 1, "a", "b")
     assert np.array_equal(encode(TalkingTokenizer(), 2, "a", "b"), expected)
-    assert capfd.readouterr() == ("", "hello\n" * 2)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert sorted(err) == sorted("hello\n" * 2)  # two processes may write at once
 
 
 def test_a_program_without_a_main_guard_or_a_file_can_encode_in_processes() -> None:

@@ -3,6 +3,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,9 @@ def test_weights_that_do_not_fit_on_the_disk_are_no_state(tmp_path: Path, corpus
     assert size > 20_000
     with (
         only_small_files(size - 1000),
-        pytest.raises(CheckpointError, match=r"cannot save step 6 .*last saved step is untouched"),
+        pytest.raises(
+            CheckpointError, match=r"cannot save step 6 .*what was saved before is untouched"
+        ),
     ):
         go_on(folder)
     assert newest_state(folder).name == "step-00000005"
@@ -192,3 +195,60 @@ def test_the_tokenizer_must_fit_into_the_model(tmp_path: Path, corpus: Path) -> 
     with pytest.raises(ConfigError, match=r"the tokenizer has \d+ ids, but 'model.vocab_size' is"):
         prepare(tiny(corpus, model={"vocab_size": 100}))
     assert prepare(tiny(corpus, model={"vocab_size": 1000})).config.model.vocab == 1000
+
+
+def test_two_trainings_cannot_hold_one_folder(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "run").locked():
+        with (
+            pytest.raises(ConfigError, match=f"is being trained by process {os.getpid()}"),
+            RunDirectory(tmp_path / "run").locked(),
+        ):
+            pass
+        (tmp_path / "run" / "run.yaml").write_text("")
+    with RunDirectory(tmp_path / "run").locked():  # let go of, and kept since it is no longer empty
+        pass
+    assert (tmp_path / "run").exists()
+
+
+def test_a_folder_that_was_held_for_nothing_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), RunDirectory(tmp_path / "run").locked():
+        raise RuntimeError
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "kept").mkdir()
+    with RunDirectory(tmp_path / "kept").locked():
+        pass
+    RunDirectory(tmp_path / "kept").check_free(overwrite=False)  # the lock alone is no content
+
+
+def test_a_run_that_cannot_be_replaced_stays_whole(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    start(folder, tiny(corpus), stop_after=3)
+    before = sorted(p.name for p in folder.rglob("*"))
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("mlxgpt.train.run_dir.discard", refuse)
+    with pytest.raises(ConfigError, match=r"cannot replace .*state: Permission denied"):
+        RunDirectory(folder).create(RunDirectory(folder).config())
+    assert sorted(p.name for p in folder.rglob("*")) == before
+
+
+def test_a_network_that_no_memory_holds_is_refused_before_it_is_made(corpus: Path) -> None:
+    for model in (
+        {"n_embd": 100_000, "n_head": 2},
+        {"n_embd": 16, "n_head": 2, "vocab_size": 2 * 10**9},
+    ):
+        with pytest.raises(ConfigError, match=r"parameters, and training them takes .* GiB"):
+            prepare(tiny(corpus, model=model))
+
+
+def test_a_run_says_where_its_corpus_is_from_any_folder(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(corpus.parent)
+    config = tiny(corpus)
+    config = replace(config, data=replace(config.data, corpus=corpus.name))
+    assert prepare(config).config.data.corpus == str(corpus)

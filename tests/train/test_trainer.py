@@ -90,7 +90,7 @@ def test_metrics_hold_every_step_and_validation(tmp_path: Path, corpus: Path) ->
     records = [r for r in RunDirectory(tmp_path / "run").metrics() if "loss" in r]
     assert set(records[0]) == {"step", "loss", "lr", "grad_norm", "tok_per_sec", "mfu", "epoch"}
     assert [r["lr"] for r in records[:5]] == pytest.approx([0.002, 0.004, 0.006, 0.008, 0.01])
-    assert records[-1]["lr"] == 0.0
+    assert 0 < records[-1]["lr"] < 0.001
     assert all(r["grad_norm"] > 0 and r["tok_per_sec"] > 0 and r["mfu"] > 0 for r in records)
     tokens = prepare(config).tokens.train.num_tokens
     assert records[-1]["epoch"] == pytest.approx(10 * 2 * 4 / (tokens // 16))

@@ -1,0 +1,64 @@
+"""What the user typed and will type: the name of this command, paths, Ctrl-C."""
+
+import functools
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import typer
+
+from mlxgpt.errors import DataError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def command(*words: str | Path) -> str:
+    """Return a command line that works where this one did, by name or by path."""
+    called = sys.argv[0]
+    if os.path.basename(called) == "__main__.py":
+        return shlex.join([sys.executable, "-m", "mlxgpt", *map(str, words)])
+    on_path = shutil.which("mlxgpt")
+    by_path = os.path.basename(called) == "mlxgpt" and os.sep in called
+    if not by_path or (on_path and os.path.samefile(on_path, called)):
+        return shlex.join(["mlxgpt", *map(str, words)])
+    return shlex.join([min(called, os.path.relpath(called), key=len), *map(str, words)])
+
+
+def interruptible(function: Callable[P, R]) -> Callable[P, R]:
+    """Let Ctrl-C end a command with one line and code 130, which typer would do without a word."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except KeyboardInterrupt:
+            print("\nmlxgpt: interrupted", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+    return wrapped
+
+
+def read_stdin() -> str:
+    """Return standard input as text. Raises `DataError` if it is closed or not UTF-8."""
+    if sys.stdin is None:
+        raise DataError("standard input is closed; give the text on the command line")
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise DataError(f"standard input is not UTF-8 (at byte {e.start})") from e
+
+
+def table_console() -> "Console":
+    """Return a console for tables: as wide as the terminal, and without one as wide as it takes."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=1000)
