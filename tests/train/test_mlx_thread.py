@@ -1,6 +1,5 @@
 """Threads that use MLX: results, errors, and an exit that is not an abort."""
 
-import os
 import subprocess
 import sys
 
@@ -31,23 +30,25 @@ def test_results_and_errors_come_back_in_order() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("closing", ["", "[t.close() for t in threads]"])
 def test_a_process_with_such_threads_ends_without_an_abort(closing: str) -> None:
-    """Without the clearing of streams about half of these processes end in `terminate called`."""
+    """Without the clearing of streams most of these processes end in `terminate called`."""
     program = f"""
 import mlxgpt
 import mlx.core as mx
+from mlxgpt.model import GPT, GPTConfig, init_weights
 from mlxgpt.train.mlx_thread import MLXThread
 
 def work():
-    x = mx.random.normal((256, 256), key=mx.random.key(0))
-    mx.eval(mx.grad(lambda x: (mx.exp(x) @ x).sum())(x))
+    model = GPT(GPTConfig(vocab_size=100, n_embd=64, n_head=2, n_layer=2))
+    init_weights(model, 0)
+    ids = mx.zeros((4, 64), dtype=mx.int32)
+    loss = lambda p: (model.update(p), mx.square(model(ids)).sum())[1]
+    mx.eval(mx.compile(mx.grad(loss))(model.parameters()))
 
-threads = [MLXThread("t") for _ in range(3)]
-for future in [t.submit(work) for t in threads for _ in range(3)]:
+threads = [MLXThread("t") for _ in range(2)]
+for future in [t.submit(work) for t in threads]:
     future.result()
 {closing}
 """
     for _ in range(4):
-        environment = os.environ | {"MLXGPT_BLAS": "off"}
-        command = [sys.executable, "-c", program]
-        done = subprocess.run(command, env=environment, capture_output=True, check=False)
-        assert (done.returncode, done.stderr) == (0, b"")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
