@@ -154,9 +154,9 @@ def _train(
     from mlxgpt.train import StopRequest, Trainer, describe, examine_environment, speed, title
 
     environment = examine_environment(prepared.config)
+    trainer = Trainer(prepared, run, environment=environment, observer=progress)
     for line in describe(prepared, environment):
         progress.say(line)
-    trainer = Trainer(prepared, run, environment=environment, observer=progress)
     with StopRequest(progress.stopping) as stop:
         if new:  # only now that nothing of what was asked for can be wrong any more
             run.create(prepared.config)

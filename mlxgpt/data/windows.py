@@ -44,7 +44,7 @@ class WindowBatches:
         if token_file.num_tokens < context + 1:
             raise DataError(
                 f"the training text has {token_file.num_tokens} tokens, but one window of context "
-                f"{context} needs {context + 1}; give more text or a smaller context"
+                f"{context} needs {context + 1}; give more text or a smaller context (--ctx)"
             )
         self.token_file = token_file
         self.batch_size = batch_size

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 import typer
@@ -76,3 +77,12 @@ def test_a_slow_product_in_spite_of_a_fast_blas_is_hinted_at(
     cores = checkup(1e5).device.cores
     assert not any("GFLOP/s is little" in hint for hint in checkup(11.0 * cores).hints)
     assert any("GFLOP/s is little" in hint for hint in checkup(9.0 * cores).hints)
+
+
+def test_a_cache_that_cannot_be_written_is_not_as_it_should_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hints = checkup_module._cache_hints
+    assert hints(tmp_path / "not" / "there") == []
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert "MLXGPT_CACHE" in hints(tmp_path / "not" / "there")[0]
