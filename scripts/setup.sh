@@ -81,7 +81,7 @@ explain() {
     echo
     if grep -qiE 'no space left' "$log"; then
         fail "the disk is full (details: $log)"
-    elif grep -qiE 'connection (refused|reset|error)|connecterror|newconnectionerror|timed out|name resolution|name or service not known|nodename nor servname|network (is unreachable|was disabled)|dns error|error sending request|could not connect|failed to (connect|establish)|proxyerror|certificate' "$log"; then
+    elif grep -qiE 'connection (refused|reset|error)|connecterror|newconnectionerror|timed out|name resolution|name or service not known|nodename nor servname|network (is unreachable|was disabled)|dns error|error sending request|could not connect|failed to (connect|establish)|proxyerror|certificate|from versions: none' "$log"; then
         fail "the package registry cannot be reached; check network and proxy, then run this again (details: $log)"
     fi
     # The first error tells most: pip's later ones only say that something before them failed.
