@@ -13,6 +13,8 @@ from mlxgpt.data.named import NAMES, list_named
 from mlxgpt.data.source_file import SourceFile
 from mlxgpt.errors import DataError, did_you_mean
 
+DEFAULT_FIELD = "text"
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -21,7 +23,7 @@ class Corpus:
     name: str
     """The spec it was opened with."""
     sources: tuple[SourceFile, ...]
-    text_field: str = "text"
+    text_field: str = DEFAULT_FIELD
     num_ignored: int = 0
     """Files that were met and passed over because of their kind."""
 
@@ -68,27 +70,26 @@ class Corpus:
 def open_corpus(
     spec: str | Path,
     *,
-    text_field: str = "text",
+    text_field: str = DEFAULT_FIELD,
     progress: Callable[[int, int], None] | None = None,
 ) -> Corpus:
     """Find the files that `spec` stands for, without reading them.
 
     `spec` is a file, a folder, a glob (`**` included) or the name of a built-in corpus. A name wins
     over a file of that name; `./python` or a `Path` means the file. `progress(done, total)` counts
-    the bytes of a download, where one is needed. Raises `DataError` if there is nothing to read.
+    the bytes of a download, where one is needed. Raises `DataError` if there is nothing to read, or
+    if `text_field` is given for text that has no fields.
     """
     name = str(spec)
     if isinstance(spec, str) and spec in NAMES:
         sources, ignored = list_named(spec, progress)
-        return Corpus(name, tuple(sources), text_field, ignored)
-    try:
-        sources, ignored = list_files(name)
-    except DataError as e:
-        if re.fullmatch(r"[A-Za-z]+", name) and not Path(name).exists():
-            raise DataError(
-                f"'{name}' is no file, no folder and no built-in corpus{did_you_mean(name, NAMES)}"
-            ) from e
-        raise
+    else:
+        sources, ignored = _list_files(name)
+    if text_field != DEFAULT_FIELD and all(source.kind == "text" for source in sources):
+        raise DataError(
+            f"the text field '{text_field}' has no effect on {name}: there is no .jsonl and no "
+            ".parquet in it; leave 'text_field' out"
+        )
     corpus = Corpus(name, tuple(sources), text_field, ignored)
     if corpus.size_bytes == 0:
         raise DataError(f"{name} is empty: there is not a single byte to read")
@@ -98,3 +99,15 @@ def open_corpus(
 def absolute(spec: str) -> str:
     """Return `spec` so that it means the same from any folder; a built-in name stays as it is."""
     return spec if spec in NAMES else os.path.abspath(os.path.expanduser(spec))
+
+
+def _list_files(name: str) -> tuple[list[SourceFile], int]:
+    """Do what `list_files` does; for a word that stands for nothing, suggest a built-in corpus."""
+    try:
+        return list_files(name)
+    except DataError as e:
+        if re.fullmatch(r"[A-Za-z]+", name) and not Path(name).exists():
+            raise DataError(
+                f"'{name}' is no file, no folder and no built-in corpus{did_you_mean(name, NAMES)}"
+            ) from e
+        raise

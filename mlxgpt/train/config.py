@@ -87,6 +87,10 @@ class OptimizerConfig:
             f"'optimizer.warmup_steps' must be 0 or above; got {self.warmup_steps}",
         )
         require(0 <= self.min_lr_ratio <= 1, "'optimizer.min_lr_ratio' must be between 0 and 1")
+        require(
+            self.lr_schedule != "constant" or self.min_lr_ratio == 0,
+            "'optimizer.min_lr_ratio' has no effect on the constant schedule; leave it out",
+        )
         self._settle_muon()
         for name in ("beta1", "beta2"):
             value = getattr(self, name)
@@ -145,7 +149,8 @@ class TrainConfig:
     save_every: int | None = None
     """Steps between saves; None: as often as validations."""
     workers: int | None = None
-    """Threads that share a micro-batch on a CPU device; None: one per core. 1 on a GPU."""
+    """Share a micro-batch among at most so many threads on a CPU device (one row each is the least,
+    a GPU needs one only); None: one per core."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "micro_batch_size", "grad_accum_steps"):

@@ -281,6 +281,8 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "--corpus words.txt --tokenizer char --vocab-size 300": ("vocab_size", "char"),
     "--corpus words.txt --set tokenizer.source=char --set tokenizer.pattern=gpt2": ("pattern",),
     "--corpus words.txt --set optimizer.muon_lr=0.1": ("muon_lr", "adamw"),
+    "--corpus words.txt --lr-schedule constant --set optimizer.min_lr_ratio=0.1": ("constant",),
+    "--corpus words.txt --set data.text_field=body": ("text_field", ".jsonl"),
     "--corpus words.txt --preset 11m": ("unknown preset '11m'",),
     "--corpus words.txt --config absent.yaml": ("absent.yaml",),
     "--corpus words.txt --config broken.yaml": ("broken.yaml is not YAML",),

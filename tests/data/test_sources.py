@@ -6,6 +6,7 @@ import json
 import os
 import sysconfig
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,12 +97,25 @@ def test_the_fingerprint_is_of_the_content_alone(tmp_path: Path) -> None:
 
     one = fingerprint("one", "ab", "c")
     assert fingerprint("two", "ab", "c", name="other{}.md") == one
-    assert fingerprint("two", "ab", "c", name="other{}.md", field="x") == one
+    plain = open_corpus(tmp_path / "two")
+    assert replace(plain, text_field="x").fingerprint() == one  # it has no fields
     assert fingerprint("three", "a", "bc") != one
     assert fingerprint("four", "c", "ab") != one
     rows = fingerprint("five", '{"text": "a"}', name="{}.jsonl")
     assert fingerprint("six", '{"text": "a"}') != rows
     assert fingerprint("five", '{"text": "a"}', name="{}.jsonl", field="x") != rows
+
+
+@pytest.mark.parametrize("spec", ["notes.txt", "python"])
+def test_a_field_of_text_without_fields_is_refused(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "notes.txt", "a")
+    with pytest.raises(DataError, match=r"the text field 'body' has no effect on .*jsonl"):
+        open_corpus(spec, text_field="body")
+    write(tmp_path / "rows.jsonl", '{"body": "b"}')
+    assert [d.text for d in open_corpus(tmp_path, text_field="body").documents()] == ["a", "b"]
 
 
 def test_the_standard_library_is_always_there() -> None:

@@ -17,17 +17,11 @@ from tiny_runs import (
     prepare,
     start,
     tiny,
-    write_corpus,
 )
 
 from mlxgpt.checkpoint import load_model
 from mlxgpt.errors import DivergedError
 from mlxgpt.train import RunDirectory, Trainer
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    return write_corpus(tmp_path / "words.txt")
 
 
 def good(folder: Path) -> bool:

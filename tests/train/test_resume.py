@@ -25,11 +25,6 @@ from mlxgpt.errors import CheckpointError, ConfigError, MLXGPTError
 from mlxgpt.train import RunDirectory, TrainConfig, prepare_resume
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    return write_corpus(tmp_path / "words.txt")
-
-
 def hard(corpus: Path, optimizer: str = "adamw") -> TrainConfig:
     """10 steps with everything that could be forgotten: dropout, accumulation, workers, epochs."""
     return tiny(

@@ -15,16 +15,10 @@ from tiny_runs import (
     prepare,
     start,
     tiny,
-    write_corpus,
 )
 
 from mlxgpt.errors import CheckpointError, ConfigError, MLXGPTError
 from mlxgpt.train import RunDirectory
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    return write_corpus(tmp_path / "words.txt")
 
 
 def test_a_new_run_wants_a_place_of_its_own(tmp_path: Path, corpus: Path) -> None:

@@ -14,6 +14,7 @@ SHAPES = get_args(LrSchedule)
 
 
 def rates(shape: str, steps: int, warmup: int, low: float = 0.0) -> list[float]:
+    low = low if shape != "constant" else 0.0  # it has no other end than its peak
     config = OptimizerConfig(lr_schedule=shape, warmup_steps=warmup, min_lr_ratio=low)  # type: ignore[arg-type]
     return [lr_factor(config, step, steps) for step in range(1, steps + 1)]
 

@@ -19,18 +19,12 @@ from tiny_runs import (
     prepare,
     start,
     tiny,
-    write_corpus,
 )
 
 from mlxgpt.checkpoint import load
 from mlxgpt.config import build, load_yaml
 from mlxgpt.model import GPT
 from mlxgpt.train import RunDirectory, TrainConfig, Trainer
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    return write_corpus(tmp_path / "words.txt")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
