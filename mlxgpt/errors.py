@@ -39,3 +39,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if near:
         return f"; did you mean '{near[0]}'?"
     return f"; known: {', '.join(names)}"
+
+
+class MLXGPTWarning(UserWarning):
+    """Something works, but not in the way that was asked for; the command line shows one line."""

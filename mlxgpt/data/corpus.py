@@ -3,11 +3,11 @@
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlxgpt.data.document import Document, read_documents
+from mlxgpt.data.document import Document, read_documents, read_pieces
 from mlxgpt.data.listing import list_files
 from mlxgpt.data.named import NAMES, list_named
 from mlxgpt.data.source_file import SourceFile
@@ -32,6 +32,11 @@ class Corpus:
         return len(self.sources)
 
     @property
+    def has_fields(self) -> bool:
+        """Whether `text_field` matters to any of the files."""
+        return any(source.kind != "text" for source in self.sources)
+
+    @property
     def size_bytes(self) -> int:
         """Bytes on the disk, compressed files as they are."""
         return sum(source.size for source in self.sources)
@@ -48,13 +53,22 @@ class Corpus:
                 if document.text:
                     yield document
 
+    def pieces(self) -> Iterator[Iterator[str]]:
+        """Yield each document as its pieces in order; take them before you ask for the next one.
+
+        They are the texts of `documents()`, but of a large text file only a small part is held at
+        once. Empty documents may be among them, as documents without pieces or with an empty one.
+        """
+        for source in self.sources:
+            yield from read_pieces(source, self.text_field)
+
     def fingerprint(self) -> str:
         """Return a sha256 over the bytes of all files, in order, and the settings for reading them.
 
         Names and places of the files do not count, only what is in them.
         """
         digest = hashlib.sha256(b"mlxgpt corpus 1\n")
-        if any(source.kind != "text" for source in self.sources):
+        if self.has_fields:
             digest.update(f"field {self.text_field!r}\n".encode())
         for source in self.sources:
             source.hash_into(digest)
@@ -85,15 +99,30 @@ def open_corpus(
         sources, ignored = list_named(spec, progress)
     else:
         sources, ignored = _list_files(name)
-    if text_field != DEFAULT_FIELD and all(source.kind == "text" for source in sources):
-        raise DataError(
-            f"the text field '{text_field}' has no effect on {name}: there is no .jsonl and no "
-            ".parquet in it; leave 'text_field' out"
-        )
     corpus = Corpus(name, tuple(sources), text_field, ignored)
+    _check_field(text_field, [corpus])
     if corpus.size_bytes == 0:
         raise DataError(f"{name} is empty: there is not a single byte to read")
     return corpus
+
+
+def open_corpora(specs: Sequence[str], *, text_field: str = DEFAULT_FIELD) -> list[Corpus]:
+    """Do what `open_corpus` does for each of several specs that are read one after the other.
+
+    `text_field` counts where there are fields. Raises `DataError` if that is nowhere.
+    """
+    corpora = [open_corpus(spec) for spec in specs]
+    _check_field(text_field, corpora)
+    return [replace(c, text_field=text_field) if c.has_fields else c for c in corpora]
+
+
+def _check_field(text_field: str, corpora: Sequence[Corpus]) -> None:
+    if text_field != DEFAULT_FIELD and not any(corpus.has_fields for corpus in corpora):
+        names = ", ".join(corpus.name for corpus in corpora)
+        raise DataError(
+            f"the text field '{text_field}' has no effect on {names}: there is no .jsonl and no "
+            ".parquet in it; leave 'text_field' out"
+        )
 
 
 def absolute(spec: str) -> str:

@@ -1,10 +1,12 @@
 """A source file -> its documents: a text file is one, a `.jsonl` line or a parquet row is one."""
 
+import codecs
 import json
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from typing import Any
 
 from mlxgpt.data.source_file import SourceFile
@@ -35,9 +37,21 @@ def read_documents(source: SourceFile, text_field: str) -> Iterator[Document]:
     elif source.kind == "parquet":
         yield from _read_parquet(source, text_field)
     else:
-        raw = source.read()
-        start = len(BOM) if raw.startswith(BOM) else 0
-        yield Document(_decode(raw[start:], start, str(source.path)), str(source.path))
+        yield Document("".join(_read_text(source)), str(source.path))
+
+
+def read_pieces(source: SourceFile, text_field: str) -> Iterator[Iterator[str]]:
+    """Yield the documents of one file, each as its pieces in order; take them before the next.
+
+    Joined they are the texts of `read_documents`. Only a text file comes in several pieces, cut
+    between any two characters: however large it is, little of it is held at once. Raises the same
+    errors, those of a text file as its pieces are taken.
+    """
+    if source.kind == "text":
+        yield _read_text(source)
+    else:
+        for document in read_documents(source, text_field):
+            yield iter((document.text,))
 
 
 def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -56,6 +70,26 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
             pending.append(rest)
     if pending:
         yield b"".join(pending)
+
+
+def _read_text(source: SourceFile) -> Iterator[str]:
+    """Yield the text of a file in pieces of about a chunk; half a character waits for its rest."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    position = 0  # of what the decoder is given next
+    at_start = True
+    # An empty chunk at the end says that nothing more will come.
+    for chunk in chain(filter(None, source.chunks()), (b"",)):
+        waiting = len(decoder.getstate()[0])
+        try:
+            text = decoder.decode(chunk, final=not chunk)
+        except UnicodeDecodeError as e:
+            raise _not_utf8(e, position - waiting, str(source.path)) from e
+        position += len(chunk)
+        if text and at_start:
+            at_start = False
+            text = text.removeprefix("\ufeff")
+        if text:
+            yield text
 
 
 def _read_jsonl(source: SourceFile, text_field: str) -> Iterator[Document]:
@@ -127,13 +161,18 @@ def _decode(raw: bytes, start: int, where: str) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as e:
-        at = start + e.start
-        utf16 = start == 0 and raw.startswith((b"\xff\xfe", b"\xfe\xff"))
-        encoding = "UTF-16" if utf16 else "ENCODING"
-        raise DataError(
-            f"{where}: not UTF-8 at byte {at} (0x{raw[e.start]:02x}); convert it, for "
-            f"instance with iconv -f {encoding} -t UTF-8"
-        ) from e
+        raise _not_utf8(e, start, where) from e
+
+
+def _not_utf8(error: UnicodeDecodeError, start: int, where: str) -> DataError:
+    """Return what to say of bytes that begin at the position `start` of a file."""
+    raw = error.object
+    utf16 = start == 0 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    encoding = "UTF-16" if utf16 else "ENCODING"
+    return DataError(
+        f"{where}: not UTF-8 at byte {start + error.start} (0x{raw[error.start]:02x}); convert it, "
+        f"for instance with iconv -f {encoding} -t UTF-8"
+    )
 
 
 def _json_type(value: object) -> str:

@@ -8,16 +8,21 @@ it, so that text from outside cannot speak with the voice of the program.
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, NamedTuple, TypeAlias, final
 
 import regex
 
 from mlxgpt.errors import TokenizerError, did_you_mean
+from mlxgpt.text.pipeline.normalizers import Normalizer, normalize
+from mlxgpt.text.pipeline.unsupported import Unsupported
 
 AllowedSpecial = Literal["all"] | Collection[str]
 
 # As in the `tokenizers` library: to Python's `re`, "²" is of a word and an accent is not, and to
 # `str.strip`, U+001C is a space.
+_Tree: TypeAlias = "dict[str, _Tree]"
+_LONGEST_IN_TREE = 200
+"""Characters of a literal up to which expressions may nest."""
 _WORD, _SPACE = regex.compile(r"\w"), regex.compile(r"\s")
 
 
@@ -35,22 +40,37 @@ class AddedToken:
     single_word: bool = False
     """Is found only where no word character touches it."""
     normalized: bool = False
-    """Is looked for after the tokens that have this off."""
+    """Is looked for in normalized text, after the tokens that have this off."""
 
 
 @final
 class AddedTokens:
     """All added tokens of a tokenizer, ordered by id."""
 
-    def __init__(self, tokens: Iterable[AddedToken]) -> None:
+    def __init__(
+        self, tokens: Iterable[AddedToken], normalizers: tuple[Normalizer, ...] = ()
+    ) -> None:
+        """Take the tokens, and the normalizers that stretches of text pass through.
+
+        Raises `Unsupported` if two literals that are looked for after normalizing are the same
+        then, or one is empty.
+        """
         self.tokens = tuple(sorted(tokens, key=lambda token: token.id))
+        self.normalizers = normalizers
         self._by_content = {token.content: token for token in self.tokens}
         self._always = frozenset(t.content for t in self.tokens if not t.special)
         self._special = frozenset(t.content for t in self.tokens if t.special)
-        self._finders: dict[frozenset[str], list[re.Pattern[str]]] = {}
+        self._literals = {t.content: t.content for t in self.tokens}
+        self._literals |= {
+            t.content: normalize(normalizers, t.content) for t in self.tokens if t.normalized
+        }
+        later = [self._literals[t.content] for t in self.tokens if t.normalized]
+        if not all(later) or len(set(later)) != len(later):
+            raise Unsupported("added_tokens that a normalizer makes empty or the same")
+        self._finders: dict[frozenset[str], tuple[_Finder | None, _Finder | None]] = {}
 
-    def __reduce__(self) -> tuple[type["AddedTokens"], tuple[tuple[AddedToken, ...]]]:
-        return AddedTokens, (self.tokens,)
+    def __reduce__(self) -> tuple[object, ...]:
+        return AddedTokens, (self.tokens, self.normalizers)
 
     def wanted(self, allowed_special: AllowedSpecial) -> frozenset[str]:
         """Return the literals to look for: the allowed special ones and all that are not special.
@@ -72,53 +92,92 @@ class AddedTokens:
         return self._always | self._special
 
     def cut(self, text: str, wanted: frozenset[str]) -> Iterator[str | AddedToken]:
-        """Yield `text` in order as stretches without a wanted literal, and the tokens between them.
+        """Yield `text` in order as normalized stretches, and the wanted tokens between them.
 
-        Where several literals match, the leftmost wins, and of those that start there the longest.
+        Tokens that are not `normalized` are found first, in the text as it is; the others in what
+        is left, after it was normalized, as they themselves are. Where several literals match, the
+        leftmost wins, and of those that start there the longest. Inside a literal that is not
+        wanted no other one is found.
         """
-        pieces: list[str | AddedToken] = [text]
-        for finder in self._finders_for(wanted):
-            cut: list[str | AddedToken] = []
-            for piece in pieces:
-                if isinstance(piece, str):
-                    cut.extend(self._cut_once(piece, finder))
-                else:
-                    cut.append(piece)
-            pieces = cut
-        yield from pieces
+        plain, later = self._finders_for(wanted)
+        for piece in [text] if plain is None else _cut_once(text, plain):
+            if isinstance(piece, AddedToken):
+                yield piece
+                continue
+            piece = normalize(self.normalizers, piece)
+            if later is not None:
+                yield from _cut_once(piece, later)
+            elif piece:
+                yield piece
 
-    def _finders_for(self, wanted: frozenset[str]) -> list[re.Pattern[str]]:
+    def _finders_for(self, wanted: frozenset[str]) -> "tuple[_Finder | None, _Finder | None]":
         if wanted not in self._finders:
-            finders = []
-            for normalized in (False, True):
-                names = [n for n in wanted if self._by_content[n].normalized is normalized]
-                names.sort(key=lambda name: (-len(name), name))
-                if names:
-                    finders.append(re.compile("|".join(map(re.escape, names))))
-            self._finders[wanted] = finders
+            plain: dict[str, AddedToken] = {}
+            later: dict[str, AddedToken] = {}
+            for name, literal in self._literals.items():
+                token = self._by_content[name]
+                (later if token.normalized else plain)[literal] = token
+            self._finders[wanted] = (_finder(plain, wanted), _finder(later, wanted))
         return self._finders[wanted]
 
-    def _cut_once(self, text: str, finder: re.Pattern[str]) -> Iterator[str | AddedToken]:
-        done = 0
-        for match in finder.finditer(text):
-            start, stop = match.span()
-            token = self._by_content[match.group()]
-            if start < done:  # the white space that the token before took away
-                continue
-            if token.single_word and (_is(_WORD, text, start - 1) or _is(_WORD, text, stop)):
-                continue
-            if token.lstrip:
-                while start > done and _is(_SPACE, text, start - 1):
-                    start -= 1
-            if token.rstrip:
-                while _is(_SPACE, text, stop):
-                    stop += 1
-            if done < start:
-                yield text[done:start]
-            yield token
-            done = stop
-        if done < len(text):
-            yield text[done:]
+
+class _Finder(NamedTuple):
+    expression: re.Pattern[str]
+    tokens: dict[str, AddedToken | None]
+    """By the literal that was found; None where it stays text."""
+
+
+def _finder(all_tokens: dict[str, AddedToken], wanted: frozenset[str]) -> _Finder | None:
+    tokens = {
+        literal: token if token.content in wanted else None for literal, token in all_tokens.items()
+    }
+    if not any(tokens.values()):
+        return None
+    longest_first = sorted(tokens, key=lambda literal: (-len(literal), literal))
+    if len(longest_first[0]) > _LONGEST_IN_TREE:
+        return _Finder(re.compile("|".join(map(re.escape, longest_first))), tokens)
+    tree: _Tree = {}
+    for literal in longest_first:
+        node = tree
+        for character in literal:
+            node = node.setdefault(character, {})
+        node[""] = {}
+    return _Finder(re.compile(_any_of(tree)), tokens)
+
+
+def _any_of(tree: "_Tree") -> str:
+    """Return an expression for all literals in the tree that prefers the longest."""
+    branches = [re.escape(c) + _any_of(node) for c, node in tree.items() if c]
+    if not branches:
+        return ""
+    if len(branches) == 1 and "" not in tree:
+        return branches[0]
+    return f"(?:{'|'.join(branches)}){'?' if '' in tree else ''}"
+
+
+def _cut_once(text: str, finder: _Finder) -> Iterator[str | AddedToken]:
+    done = 0
+    for match in finder.expression.finditer(text):
+        start, stop = match.span()
+        token = finder.tokens[match.group()]
+        if token is None:
+            continue
+        if token.single_word and (_is(_WORD, text, start - 1) or _is(_WORD, text, stop)):
+            continue
+        if token.lstrip:
+            while start > done and _is(_SPACE, text, start - 1):
+                start -= 1
+        if token.rstrip:
+            while _is(_SPACE, text, stop):
+                stop += 1
+        if done < start:
+            yield text[done:start]
+        yield token
+        # As in the library: a token in the white space that the one before took away is found
+        # nevertheless, and the text goes on behind it.
+        done = stop
+    if done < len(text):
+        yield text[done:]
 
 
 def _is(kind: "regex.Pattern[str]", text: str, at: int) -> bool:

@@ -3,22 +3,28 @@
 Source of byte-pair encoding for text: Sennrich et al. 2016; over bytes: Radford et al. 2019.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from mlxgpt.errors import TokenizerError
 from mlxgpt.text.added_tokens import AddedToken, AddedTokens
-from mlxgpt.text.byte_alphabet import from_characters
-from mlxgpt.text.byte_pair_model import BytePairModel
-from mlxgpt.text.char_model import CharModel, byte_token
-from mlxgpt.text.learned_merges import Progress, learn_merges
-from mlxgpt.text.splitting import Splitter, resolve_pattern
+from mlxgpt.text.border_tokens import END_OF_TEXT
+from mlxgpt.text.bpe.bpe_model import BPEModel
+from mlxgpt.text.bpe.byte_alphabet import byte_token, from_characters
+from mlxgpt.text.bpe.learned_merges import Progress
+from mlxgpt.text.bpe.piece_cutter import PieceCutter
+from mlxgpt.text.bpe.splitting import Splitter, resolve_pattern
+from mlxgpt.text.bpe.word_counts import Document, ordinary_stretches
+from mlxgpt.text.learning import Learning
+from mlxgpt.text.own_engine import OwnEngine
+from mlxgpt.text.pipeline.patterns import translated
+from mlxgpt.text.pipeline.pipeline import byte_level_pipeline, character_pipeline
+from mlxgpt.text.pipeline.unsupported import Unsupported
 from mlxgpt.text.surrogates import repair_surrogates
-from mlxgpt.text.tokenizer import END_OF_TEXT, Tokenizer
-from mlxgpt.text.word_counts import count_words, ordinary_stretches
+from mlxgpt.text.tokenizer import Tokenizer
 
 
 def train_bpe(
-    documents: Iterable[str],
+    documents: Iterable[Document],
     vocab_size: int,
     *,
     pattern: str = "gpt2",
@@ -26,14 +32,22 @@ def train_bpe(
     min_frequency: int = 1,
     max_token_length: int | None = None,
     progress: Progress | None = None,
+    threads: int = 1,
+    notice: Callable[[str], None] | None = None,
 ) -> Tokenizer:
     """Learn a byte-level BPE of `vocab_size` ids: 256 bytes, merges, then the special tokens.
 
+    A document is a text, or, if it may be larger than memory, an iterable of its pieces in order.
     `pattern` cuts text into words that no merge crosses: `"gpt2"`, `"llama3"`, `"qwen2"`, or a
-    regular expression. A merge must occur `min_frequency` times, and its token is not longer than
-    `max_token_length` bytes. When the documents hold too little to learn, the tokenizer is
-    smaller than asked for (see its `vocab_size`). `progress(tokens, wanted)` is called after each
-    merge. Raises `TokenizerError` for a setting that cannot be met.
+    regular expression; only with the first three are pieces not put together first. A merge must
+    occur `min_frequency` times, and its token is not longer than `max_token_length` bytes. When the
+    documents hold too little to learn, the tokenizer is smaller than asked for (see its
+    `vocab_size`).
+
+    `progress(tokens, wanted)` is called as merges are learned. Megabytes of text are counted by
+    `threads` threads and learned from in machine code; `notice` is told, in one line, when that has
+    to be compiled first. Neither changes what is learned. Raises `TokenizerError` for a setting
+    that cannot be met.
     """
     specials = list(special_tokens)
     _check_specials(specials)
@@ -48,29 +62,43 @@ def train_bpe(
             f"a vocabulary of {vocab_size} is too small: 256 bytes and {len(specials)} special "
             f"tokens need at least {smallest}"
         )
-    for name, value in (("min_frequency", min_frequency), ("max_token_length", max_token_length)):
+    for name, value in (
+        ("min_frequency", min_frequency),
+        ("max_token_length", max_token_length),
+        ("threads", threads),
+    ):
         if value is not None and value < 1:
             raise TokenizerError(f"{name} must be at least 1, got {value}")
     expression = resolve_pattern(pattern)
-    borders = _as_added(specials, 0)
-    learned = learn_merges(
-        count_words(documents, Splitter([expression]), borders),
-        vocab_size - len(specials),
+    Splitter([expression])  # what is no regular expression at all is refused in other words
+    try:
+        pipeline = byte_level_pipeline(expression)
+        splitter = Splitter([translated(expression)])
+    except Unsupported as e:
+        raise TokenizerError(f"{e} means something else in other programs; choose another") from e
+    learning = Learning(
+        n_tokens=vocab_size - len(specials),
         min_frequency=min_frequency,
         max_token_length=max_token_length,
         forbidden=_bytes_of_names(specials),
         progress=progress,
     )
-    model = BytePairModel(learned.tokens, learned.merges, [expression])
-    return Tokenizer(model, _as_added(specials, len(learned.tokens)))
+    stretches = ordinary_stretches(
+        documents, PieceCutter(expression, specials), _as_added(specials, 0)
+    )
+    learned = learning.learn(stretches, splitter, threads, notice)
+    model = BPEModel(learned.tokens, learned.merges)
+    added = _as_added(specials, len(learned.tokens))
+    return Tokenizer(OwnEngine(model, added, pipeline))
 
 
 def train_char(
-    documents: Iterable[str], *, special_tokens: Sequence[str] = (END_OF_TEXT,)
+    documents: Iterable[Document], *, special_tokens: Sequence[str] = (END_OF_TEXT,)
 ) -> Tokenizer:
     """Make a tokenizer with an id for each character of the documents, in sorted order.
 
     256 byte tokens follow, for characters that the documents lack, and then the special tokens.
+    A document may come in pieces, as for `train_bpe`.
     Raises `TokenizerError` for special tokens that cannot be told from these.
     """
     specials = list(special_tokens)
@@ -82,12 +110,18 @@ def train_char(
                 f"the special token '{special}' is the name of a character or a byte; "
                 "choose another one"
             )
-    borders = _as_added(specials, 0)
     characters: set[str] = set()
-    for document in documents:
-        for stretch in ordinary_stretches(document, borders):
-            characters.update(stretch)
-    return Tokenizer(CharModel(sorted(characters)), _as_added(specials, len(characters) + 256))
+    cutter = PieceCutter(None, specials)
+    for stretch in ordinary_stretches(documents, cutter, _as_added(specials, 0)):
+        characters.update(stretch)
+    tokens = [*(c.encode("utf-8") for c in sorted(characters)), *map(_byte, range(256))]
+    byte_ids = range(len(characters), len(tokens))
+    model = BPEModel(tokens, [], byte_ids=byte_ids, byte_fallback=True)
+    return Tokenizer(OwnEngine(model, _as_added(specials, len(tokens)), character_pipeline()))
+
+
+def _byte(byte: int) -> bytes:
+    return bytes([byte])
 
 
 def _check_specials(specials: list[str]) -> None:

@@ -1,10 +1,10 @@
 """Byte-pair encoding written as its definition reads: slow, obvious, for comparison only."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count, pairwise
 
-from mlxgpt.text.byte_alphabet import BYTE_ORDER
+from mlxgpt.text.bpe.byte_alphabet import BYTE_ORDER
 
 Merges = list[tuple[bytes, bytes]]
 
@@ -62,3 +62,60 @@ def segment(word: bytes, merges: Merges) -> list[bytes]:
             return parts
         _, i = min(known)
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
+
+
+def segment_dropping(
+    symbols: Sequence[bytes], ranks: Mapping[tuple[bytes, bytes], int], dropped: Callable[[], bool]
+) -> list[bytes]:
+    """Algorithm 1 of Provilkov et al. 2020: in each step every possible merge has its own bit."""
+    parts = list(symbols)
+    while True:
+        kept = [merge for merge in possible_merges(parts, ranks) if not dropped()]
+        if not kept:
+            return parts
+        _, i = min(kept)
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+
+
+def segment_in_order(
+    symbols: Sequence[bytes], ranks: Mapping[tuple[bytes, bytes], int], dropped: Iterator[bool]
+) -> list[bytes]:
+    """The same law with fewer bits: what is worse than the best kept merge is not looked at."""
+    parts = list(symbols)
+    while True:
+        for _, i in possible_merges(parts, ranks):
+            if not next(dropped):
+                parts[i : i + 2] = [parts[i] + parts[i + 1]]
+                break
+        else:
+            return parts
+
+
+def possible_merges(
+    parts: Sequence[bytes], ranks: Mapping[tuple[bytes, bytes], int]
+) -> list[tuple[int, int]]:
+    """Return (rank, place) of each pair that can be joined, the best first."""
+    return sorted((ranks[pair], i) for i, pair in enumerate(pairwise(parts)) if pair in ranks)
+
+
+def stream(p: float, seed: int, position: int) -> Iterator[bool]:
+    """The bits of BPE-dropout for the word at a byte position, for rates above 0."""
+    keep = int((1 - p) * 2**64)
+    at_least = [2**64]
+    for _ in range(64):
+        at_least.append(at_least[-1] * keep // 2**64)
+    start = splitmix64(seed + 0x9E3779B97F4A7C15) + position * 0x9E3779B97F4A7C15
+    for k in count():
+        draw = splitmix64(start + k * 0xD1B54A32D192ED03)
+        gap = max(g for g in range(65) if draw < at_least[g])
+        yield from [False] * gap
+        if gap < 64:
+            yield True
+
+
+def splitmix64(z: int) -> int:
+    """The finalizer of Steele et al. 2014."""
+    z %= 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return z ^ (z >> 31)

@@ -121,10 +121,9 @@ def test_a_spawned_worker_can_use_it() -> None:
 
 
 def test_the_cache_of_words_stays_bounded() -> None:
-    from mlxgpt.text.word_cache import WordCache
+    from mlxgpt.text.bpe.word_cache import LONGEST_CACHED, WordCache
 
-    cache = WordCache(lambda word: [len(word)], most_words=3, longest=4)
-    assert [cache[word] for word in ("a", "bb", "ccc", "dddd", "eeeee")] == [
-        (1,), (2,), (3,), (4,), (5,)
-    ]  # fmt: skip
+    cache = WordCache(len, most_words=3)
+    long = "e" * (LONGEST_CACHED + 1)
+    assert [cache[word] for word in ("a", "bb", "ccc", "dddd", long)] == [1, 2, 3, 4, len(long)]
     assert list(cache) == ["dddd"]

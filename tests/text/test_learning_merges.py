@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxgpt.text.learned_merges import LearnedMerges, learn_merges
+from mlxgpt.text.bpe.learned_merges import LearnedMerges, learn_merges
 
 WORDS = st.dictionaries(
     st.text("ab", min_size=1, max_size=16).map(str.encode), st.integers(1, 9), max_size=12

@@ -12,54 +12,59 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxgpt.text import Tokenizer, train_bpe, train_char
-from mlxgpt.text.byte_alphabet import BYTE_ORDER
-from mlxgpt.text.learned_merges import learn_merges
-from mlxgpt.text.merging import (
+from mlxgpt.text.bpe.byte_alphabet import BYTE_ORDER
+from mlxgpt.text.bpe.merging import (
     LONG_WORD,
     MergeTable,
     merge_long_word,
     merge_short_word,
+    merge_table,
     merge_word,
-    pair_key,
 )
 
 WORD = st.text("ab", min_size=1, max_size=40).map(str.encode)
 COUNTS = st.dictionaries(WORD, st.integers(1, 5), min_size=1, max_size=10)
-FIRST_ID = {byte: i for i, byte in enumerate(BYTE_ORDER)}
+BYTES = [bytes([byte]) for byte in BYTE_ORDER]
+WAYS = (merge_short_word, merge_long_word, merge_word)
 
 
-def table_of(tokens: list[bytes], merges: list[tuple[int, int]]) -> MergeTable:
-    ids = {token: i for i, token in enumerate(tokens)}
-    ranks = {pair_key(*pair): rank for rank, pair in enumerate(merges)}
-    return MergeTable(ranks, [ids[tokens[a] + tokens[b]] for a, b in merges])
+def tokens_and_table(merges: naive_bpe.Merges) -> tuple[list[bytes], MergeTable]:
+    tokens = list(dict.fromkeys([*BYTES, *(left + right for left, right in merges)]))
+    id_of = {token: i for i, token in enumerate(tokens)}
+    pairs = [(id_of[left], id_of[right]) for left, right in merges]
+    return tokens, merge_table(len(tokens), pairs, [id_of[a + b] for a, b in merges])
 
 
 @given(COUNTS, WORD, st.randoms(use_true_random=False))
 def test_both_ways_of_merging_follow_the_definition(counts, word, random) -> None:
-    learned = learn_merges(counts, 285)
-    merges = list(learned.merges)
+    merges = naive_bpe.learn(counts, 30)
     random.shuffle(merges)  # a foreign file may hold merges whose products come before their parts
-    table = table_of(learned.tokens, merges)
-    ids = [FIRST_ID[byte] for byte in word]
-    named = [(learned.tokens[a], learned.tokens[b]) for a, b in merges]
-    expected = naive_bpe.segment(word, named)
-    for way in (merge_short_word, merge_long_word, merge_word):
-        assert [learned.tokens[i] for i in way(ids, table)] == expected
+    tokens, table = tokens_and_table(merges)
+    ids = [BYTES.index(bytes([byte])) for byte in word]
+    for way in WAYS:
+        assert [tokens[i] for i in way(ids, table)] == naive_bpe.segment(word, merges)
 
 
 def test_a_merge_that_enables_an_earlier_one_yields_to_it() -> None:
-    tokens = [b"a", b"b", b"ab", b"aba"]
     # (ab, a) has the first rank: once the first (a, b) is joined it comes before the second.
-    table = table_of(tokens, [(2, 0), (0, 1)])
+    table = merge_table(4, merges=[(2, 0), (0, 1)], products=[3, 2])
     ids = [0, 1, 0, 1]
     assert merge_short_word(ids, table) == merge_long_word(ids, table) == [3, 1]
 
 
+def test_two_merges_with_one_product_leave_the_leftmost_place_first() -> None:
+    a, b, c, ab, bc, abc, abca = range(7)
+    merges = {(a, b): ab, (ab, c): abc, (abc, a): abca, (b, c): bc, (a, bc): abc}
+    for order in (list(merges), list(merges)[::-1], [*list(merges)[2:], *list(merges)[:2]]):
+        table = merge_table(7, order, [merges[pair] for pair in order])
+        for ids in ([a, b, c, a, b, c], [a, b, c] * 3, [a, a, b, c, b, c, a]):
+            assert merge_short_word(ids, table) == merge_long_word(ids, table)
+
+
 def test_words_on_either_side_of_the_threshold_agree() -> None:
-    learned = learn_merges({b"abababbbaa" * 20: 1}, 300)
-    table = table_of(learned.tokens, learned.merges)
+    _, table = tokens_and_table(naive_bpe.learn({b"abababbbaa" * 20: 1}, 40))
     for n in range(LONG_WORD - 3, LONG_WORD + 4):
-        ids = [FIRST_ID[byte] for byte in (b"abbab" * n)[:n]]
+        ids = [BYTES.index(bytes([byte])) for byte in (b"abbab" * n)[:n]]
         assert merge_word(ids, table) == merge_short_word(ids, table) == merge_long_word(ids, table)
 
 

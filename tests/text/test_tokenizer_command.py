@@ -1,6 +1,7 @@
 """`mlxgpt tokenizer`: what a user types, sees, and is told when it cannot be done."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,17 @@ def test_encode_and_decode_are_inverse(trained: Path) -> None:
     assert run("encode", trained, text) == ids
 
 
+def test_encode_draws_with_a_seed(trained: Path) -> None:
+    text = "hug pug bun " * 9
+    drawn = [run("encode", trained, text, "--dropout", 0.3, "--seed", n) for n in (0, 0, 1)]
+    assert drawn[0] == drawn[1] == run("encode", trained, text, "--dropout", 0.3)
+    assert drawn[0] != drawn[2]
+    ids = Tokenizer.load(trained).encode(text, dropout=0.3, seed=1)
+    assert drawn[2].split() == list(map(str, ids))
+    assert run("decode", trained, *ids) == text
+    assert run("encode", trained, text, "--dropout", 0) == run("encode", trained, text)
+
+
 def test_specials_act_only_when_allowed(trained: Path) -> None:
     plain = run("encode", trained, "a<|endoftext|>").split()
     assert "264" not in plain
@@ -125,6 +137,8 @@ def test_what_cannot_be_done_is_one_clear_error(tmp_path: Path, trained: Path) -
         (["decode", trained, "999"], "id 999 is not in this vocabulary"),
         (["info", tmp_path], r"holds no tokenizer\.json"),
         (["encode", tmp_path / "no", "text"], "there is no tokenizer file"),
+        (["encode", trained, "text", "--seed", "1"], "--seed has no meaning without --dropout"),
+        (["encode", trained, "text", "--dropout", "1.5"], "must be between 0 and 1"),
     ]
     for arguments, message in wrong:
         with pytest.raises(MLXGPTError, match=message):
@@ -135,14 +149,36 @@ def test_what_cannot_be_done_is_one_clear_error(tmp_path: Path, trained: Path) -
 
 def test_info_shows_a_table(trained: Path) -> None:
     printed = run("info", trained)
-    for expected in (
-        "bpe",
-        "265",
-        "gpt2",
-        "<|endoftext|>",
-        Tokenizer.load(trained).content_hash[:8],
-    ):
-        assert expected in printed
+    tokenizer = Tokenizer.load(trained)
+    lines = [line.rstrip() for line in printed.splitlines()]
+    assert lines == [
+        "family          byte-level BPE",
+        "vocabulary      265 ids",
+        "merges          8",
+        "special tokens  <|endoftext|> 264",
+        "end of text     <|endoftext|> 264",
+        "normalizer      none",
+        "pre-tokenizer   Split, ByteLevel",
+        "pattern         gpt2",
+        "BPE-dropout     yes, exact (Provilkov et al. 2020, algorithm 1)",
+        "longest token   │ hug│ 262, 4 bytes",
+        f"content hash    {tokenizer.content_hash}",
+    ]
     facts = json.loads(run("info", trained, "--json"))
-    assert facts["content_hash"] == Tokenizer.load(trained).content_hash
+    assert facts["content_hash"] == tokenizer.content_hash
     assert (facts["kind"], facts["merges"]) == ("bpe", 8)
+
+
+def test_info_of_characters(tmp_path: Path, corpus: Path) -> None:
+    run("train", corpus, "--out", tmp_path, "--type", "char")
+    printed = run("info", tmp_path)
+    assert "characters, one id each; other characters as bytes" in printed
+    assert "no: there are no merges to drop" in printed
+    assert "│\\n│ 0, 1 byte\n" in re.sub(" +\n", "\n", printed)
+
+
+def test_info_counts_many_special_tokens(tmp_path: Path, corpus: Path) -> None:
+    specials = [word for n in range(7) for word in ("--special", f"<{n}>")]
+    run("train", corpus, "--out", tmp_path, "--type", "char", *specials)
+    assert re.search(r"8: <\|endoftext\|> \d+, <0> .*, <4> \d+, and 2 more", run("info", tmp_path))
+    assert len(json.loads(run("info", tmp_path, "--json"))["special_tokens"]) == 8

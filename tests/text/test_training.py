@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from mlxgpt.errors import TokenizerError
 from mlxgpt.text import END_OF_TEXT, Tokenizer, train_bpe, train_char
-from mlxgpt.text.added_tokens import AddedTokens
-from mlxgpt.text.splitting import PATTERNS, Splitter
-from mlxgpt.text.word_counts import count_words
+from mlxgpt.text.bpe.splitting import PATTERNS, Splitter
+from mlxgpt.text.bpe.word_counts import as_bytes, count_words
 
 LINES = [f"the {word} of {n} hugs, don't\n" for n, word in enumerate(["hug", "pug", "bun"] * 9)]
 
@@ -75,7 +74,7 @@ def test_the_hash_seed_of_python_changes_no_byte_of_the_file(tmp_path: Path) -> 
     assert files[0] == files[1]
 
 
-@pytest.mark.parametrize("pattern", ["gpt2", "llama3", "qwen2", r"\w+"])
+@pytest.mark.parametrize("pattern", ["gpt2", "llama3", "qwen2", r"\p{L}+"])
 def test_no_token_crosses_the_border_of_a_word(pattern: str) -> None:
     tokenizer = train_bpe(LINES, 400, pattern=pattern)
     splitter = Splitter([PATTERNS.get(pattern, pattern)])
@@ -125,11 +124,19 @@ def test_a_long_line_is_used_to_its_last_byte(monkeypatch: pytest.MonkeyPatch) -
     assert "\n" not in text
     assert len(text) > 2_000_000
     for held_at_once in (len(text), 1000):
-        monkeypatch.setattr("mlxgpt.text.word_counts._HELD_AT_ONCE", held_at_once)
-        counts = count_words([text], Splitter([PATTERNS["gpt2"]]), AddedTokens([]))
+        monkeypatch.setattr("mlxgpt.text.bpe.word_counts._LISTED", held_at_once)
+        counts = count_words([text], Splitter([PATTERNS["gpt2"]]))
         assert sum(len(word) * count for word, count in counts.items()) == len(text)
-        assert counts[b" word"] == 259_999
+        assert counts[" word"] == 259_999
     assert {b" word", b"976"} <= set(tokens_of(train_bpe([text], 2000)))
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "llama3", r"\w+"])
+def test_a_document_in_pieces_is_the_same_document(pattern: str) -> None:
+    documents = ["".join(LINES), "<|endoftext|>x", "👍 don't"]
+    pieces = [iter(LINES), ["<|endof", "text|>", "x"], ["\ud83d", "\udc4d don'", "", "t"]]
+    assert train_bpe(pieces, 400, pattern=pattern) == train_bpe(documents, 400, pattern=pattern)
+    assert train_char(map(iter, documents)) == train_char(documents)
 
 
 @given(st.text(max_size=60), st.sampled_from([*PATTERNS, r"\d+|(a)(b)", "b*"]))
@@ -139,8 +146,9 @@ def test_listing_and_iterating_words_agree_and_lose_nothing(text: str, pattern: 
     assert "".join(words) == text
     assert all(words)
     assert list(splitter.iterate(text)) == words
-    counts = count_words([text, text], splitter, AddedTokens([]))
-    assert counts == Counter({w.encode(): 2 * n for w, n in Counter(words).items()})
+    counts = count_words([text, text], splitter)
+    assert counts == Counter({w: 2 * n for w, n in Counter(words).items()})
+    assert as_bytes(counts) == {w.encode(): n for w, n in counts.items()}
 
 
 @pytest.mark.parametrize(
@@ -155,6 +163,7 @@ def test_listing_and_iterating_words_agree_and_lose_nothing(text: str, pattern: 
         ({"special_tokens": ["Ġ"]}, "'Ġ' is the name of a single byte"),
         ({"min_frequency": 0}, "min_frequency must be at least 1"),
         ({"max_token_length": 0}, "max_token_length must be at least 1"),
+        ({"threads": 0}, "threads must be at least 1"),
         ({"pattern": "(gpt2"}, "neither one of gpt2, llama3, qwen2 nor a regular expression"),
         ({"pattern": ""}, "pattern is empty"),
         ({"pattern": "a|\udce9"}, "pattern must be a text"),

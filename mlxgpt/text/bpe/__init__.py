@@ -1,0 +1,1 @@
+"""Words -> ids by byte-pair encoding, and word counts -> merges, in plain Python. No files."""

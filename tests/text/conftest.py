@@ -1,0 +1,1 @@
+"""Being here puts this folder on the path: tests in subfolders import the plain twins from it."""
