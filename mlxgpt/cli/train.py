@@ -76,6 +76,17 @@ def train(
     dtype: Annotated[Text, typer.Option(help="float32 or bfloat16. [float32]")] = None,
     seed: Annotated[Whole, typer.Option(help="Decides everything random. [0]")] = None,
     val_fraction: Annotated[Number, typer.Option(help="Share of the text held back. [0.1]")] = None,
+    bpe_dropout: Annotated[
+        Number,
+        typer.Option(help="Share of the tokenizer's merges left out, anew in each window. [0]"),
+    ] = None,
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--no-stream",
+            help="Encode the text while training, not before. [with --bpe-dropout]",
+        ),
+    ] = None,
     eval_every: Annotated[
         Whole, typer.Option(help="Steps between validations. [a tenth of the steps]")
     ] = None,
@@ -90,6 +101,8 @@ def train(
     flags: dict[str, Any] = {
         "data.corpus": corpus,
         "data.val_fraction": val_fraction,
+        "data.bpe_dropout": bpe_dropout,
+        "data.stream": stream,
         "tokenizer.source": tokenizer,
         "tokenizer.vocab_size": vocab_size,
         "model.max_seq_len": ctx,

@@ -23,6 +23,14 @@ class DataConfig:
     val_fraction: float = 0.1
     """The share of the bytes held back for validation, more than 0 and less than 1."""
 
+    bpe_dropout: float = 0.0
+    """How likely each merge of the tokenizer is left out of the training text, from 0 to 1, drawn
+    anew for each window. Validation has none."""
+
+    stream: bool | None = None
+    """Encode each training window afresh from the text, instead of once and for all; None: if
+    there is BPE-dropout, which needs it."""
+
     def __post_init__(self) -> None:
         require(bool(self.corpus.strip()), "'corpus' must name a file, a folder or a corpus")
         require(bool(self.text_field), "'text_field' must not be empty")
@@ -34,3 +42,17 @@ class DataConfig:
             0.0 < self.val_fraction < 1.0,
             f"'val_fraction' must be more than 0 and less than 1, got {self.val_fraction}",
         )
+        require(
+            0.0 <= self.bpe_dropout <= 1.0,  # False for nan, too
+            f"'bpe_dropout' must be between 0 and 1, got {self.bpe_dropout}",
+        )
+        require(
+            self.stream is not False or self.bpe_dropout == 0,
+            f"'stream' is false, but 'bpe_dropout' is {self.bpe_dropout}: what is encoded once has "
+            "the same ids in every epoch; leave --no-stream out, or set 'bpe_dropout' to 0",
+        )
+
+    @property
+    def streams(self) -> bool:
+        """`stream`, decided."""
+        return self.bpe_dropout > 0 if self.stream is None else self.stream

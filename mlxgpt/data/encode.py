@@ -56,8 +56,8 @@ def chunked(side: Side, documents: Iterable[Document], size: int = CHUNK_BYTES) 
 def encode_chunk(chunk: Chunk, tokenizer: Tokenizer) -> Encoded:
     """Encode each document by itself.
 
-    Raises `DataError` naming the document if the tokenizer refuses it or gives an id that is not in
-    its vocabulary; any other error of the tokenizer becomes a `RuntimeError` naming the document.
+    Raises `DataError` naming the document for what `encode_text` refuses; any other error of the
+    tokenizer becomes a `RuntimeError` naming the document.
     """
     dtype = token_dtype(tokenizer.vocab_size)
     end = [] if tokenizer.eot_id is None else [np.array([tokenizer.eot_id], dtype)]
@@ -65,23 +65,33 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer) -> Encoded:
     num_bytes = 0
     for document in chunk.documents:
         try:
-            ids = np.array(tokenizer.encode(document.text), dtype=np.int64)
+            ids = encode_text(document.text, tokenizer)
         except MLXGPTError as e:
             raise DataError(f"{document.origin}: {e}") from e
         except Exception as e:
             raise RuntimeError(f"encoding {document.origin} failed: {type(e).__name__}: {e}") from e
-        # The cast below would wrap: 70000 becomes 4464 in 16 bits, without a word.
-        bad = ids[(ids < 0) | (ids >= tokenizer.vocab_size)]
-        if len(bad):
-            raise DataError(
-                f"{document.origin}: the tokenizer gave the id {bad[0]}, but its vocabulary has "
-                f"the ids 0 to {tokenizer.vocab_size - 1}"
-            )
-        if tokenizer.eot_id is not None and (ids == tokenizer.eot_id).any():
-            raise DataError(
-                f"{document.origin}: the tokenizer turned plain text into its end-of-text token"
-            )
         pieces.append(ids.astype(dtype))
         pieces.extend(end)
         num_bytes += len(document.text.encode())
     return Encoded(chunk.side, np.concatenate(pieces), len(chunk.documents), num_bytes)
+
+
+def encode_text(
+    text: str, tokenizer: Tokenizer, *, dropout: float = 0.0, seed: int = 0
+) -> np.ndarray:
+    """Return the ids of a text, int32 (n,), checked.
+
+    Raises `DataError` for an id that is not in the vocabulary, and if ordinary text became the
+    end-of-text token; what the tokenizer raises passes through.
+    """
+    ids = tokenizer.encode_array(text, dropout=dropout, seed=seed)
+    # A cast to 16 bits would wrap: 70000 becomes 4464, without a word. MLX does not check either.
+    if len(ids) and (ids.min() < 0 or ids.max() >= tokenizer.vocab_size):
+        bad = ids[(ids < 0) | (ids >= tokenizer.vocab_size)]
+        raise DataError(
+            f"the tokenizer gave the id {bad[0]}, but its vocabulary has the ids 0 to "
+            f"{tokenizer.vocab_size - 1}"
+        )
+    if tokenizer.eot_id is not None and (ids == tokenizer.eot_id).any():
+        raise DataError("the tokenizer turned plain text into its end-of-text token")
+    return ids

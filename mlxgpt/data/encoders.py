@@ -1,8 +1,9 @@
-"""Chunks -> ids, in order, in this process or in several: the result is the same.
+"""Chunks -> ids, in order, in this process, its threads or several processes: the same ids.
 
-The processes are fresh interpreters with a pipe each. `multiprocessing` would import the user's
-script once more in each of them, which asks for a guard in it and fails for one read from stdin;
-a fork does not go together with MLX's threads.
+Threads are for a tokenizer that works without the interpreter's lock, processes for all others.
+These are fresh interpreters with a pipe each. `multiprocessing` would import the user's script once
+more in each of them, which asks for a guard in it and fails for one read from stdin; a fork does
+not go together with MLX's threads.
 """
 
 import os
@@ -16,6 +17,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from mlxgpt.data.encode import Chunk, Encoded, encode_chunk
+from mlxgpt.data.prefetch import Prefetcher
 from mlxgpt.errors import DataError, MLXGPTError
 from mlxgpt.text import Tokenizer
 
@@ -25,13 +27,17 @@ WORKER = "import sys; sys.path[:] = {path!r}; from mlxgpt.data.encoders import s
 class Encoders:
     """`workers` processes that encode chunks; with 1, this process does it and none is started.
 
-    Use as a context manager: when the block ends, in whatever way, the processes are gone. At most
-    one chunk is with each process, which bounds the memory and cannot deadlock.
+    With `threads` it is so many threads of this process, which share the tokenizer and its tables.
+
+    Use as a context manager: when the block ends, in whatever way, processes and threads are gone.
+    At most one chunk is with each of them, which bounds the memory and cannot deadlock.
     """
 
-    def __init__(self, tokenizer: Tokenizer, workers: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, workers: int, *, threads: bool = False) -> None:
         self._tokenizer = tokenizer
-        self._count = workers if workers > 1 else 0
+        self._threads = workers if threads and workers > 1 else 0
+        self._count = workers if workers > 1 and not threads else 0
+        self._ahead: Prefetcher[Chunk, Encoded] | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -46,6 +52,8 @@ class Encoders:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
         for process in self._processes:
             process.terminate()
         for process in self._processes:
@@ -58,6 +66,15 @@ class Encoders:
 
     def encode(self, chunks: Iterable[Chunk]) -> Iterator[Encoded]:
         """Yield the results in the order of `chunks`. Raises what `encode_chunk` raises."""
+        if self._threads:
+            self._ahead = Prefetcher(
+                lambda chunk: encode_chunk(chunk, self._tokenizer),
+                chunks,
+                workers=self._threads,
+                ahead=self._threads,
+            )
+            yield from self._ahead
+            return
         if self._count == 0:
             for chunk in chunks:
                 yield encode_chunk(chunk, self._tokenizer)

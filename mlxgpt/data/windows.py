@@ -35,12 +35,7 @@ class WindowBatches:
         world_size: int = 1,
     ) -> None:
         """Raises `DataError` if there are fewer than `context` + 1 tokens."""
-        require(batch_size >= 1, f"'batch_size' must be at least 1, got {batch_size}")
-        require(context >= 1, f"'context' must be at least 1, got {context}")
-        require(
-            0 <= rank < world_size,
-            f"'rank' must be in 0..{world_size - 1} (world size), got {rank}",
-        )
+        check_shape(batch_size, context, rank, world_size)
         if token_file.num_tokens < context + 1:
             raise DataError(
                 f"the training text has {token_file.num_tokens} tokens, but one window of context "
@@ -54,6 +49,15 @@ class WindowBatches:
         self.world_size = world_size
         # A batch touches two epochs at most, unless the corpus is smaller than the batch.
         self._epoch_layout = lru_cache(maxsize=2)(self._draw_epoch)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the training text; a resumed run must find the same."""
+        return self.token_file.fingerprint
+
+    @property
+    def bytes_per_token(self) -> float:
+        return self.token_file.num_bytes / self.token_file.num_tokens
 
     @property
     def windows_per_epoch(self) -> int:
@@ -100,3 +104,13 @@ class WindowBatches:
         offset = generator(self.seed, "window-offset", epoch).integers(self.token_file.num_tokens)
         order = generator(self.seed, "window-order", epoch).permutation(self.windows_per_epoch)
         return int(offset), order
+
+
+def check_shape(batch_size: int, context: int, rank: int, world_size: int) -> None:
+    """Raise `ConfigError` for batches of no rows or no targets, and for a rank that is none."""
+    require(batch_size >= 1, f"'batch_size' must be at least 1, got {batch_size}")
+    require(context >= 1, f"'context' must be at least 1, got {context}")
+    require(
+        0 <= rank < world_size,
+        f"'rank' must be in 0..{world_size - 1} (world size), got {rank}",
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from mlxgpt.data import WindowBatches
 from mlxgpt.model import kv_bytes_per_token, non_embedding, num_parameters
 from mlxgpt.train.environment import Environment
 from mlxgpt.train.prepare import Prepared
@@ -13,10 +14,9 @@ from mlxgpt.train.prepare import Prepared
 
 def describe(prepared: Prepared, environment: Environment) -> list[str]:
     """Return a few lines: corpus, tokenizer, model, run, machine, and notes."""
-    config, tokens, tokenizer = prepared.config, prepared.tokens, prepared.tokenizer
-    model, train, val = config.model, tokens.train, tokens.val
-    per_token = train.num_bytes / max(1, train.num_tokens)
-    passes = config.steps * config.tokens_per_step / train.num_tokens
+    config, batches, tokenizer = prepared.config, prepared.batches, prepared.tokenizer
+    model, per_token = config.model, batches.bytes_per_token
+    passes = batches.epoch(config.steps * config.grad_accum_steps)
     heads = f"{model.n_head} heads" + (
         f" ({model.kv_heads} key/value)" if model.kv_heads != model.n_head else ""
     )
@@ -26,8 +26,7 @@ def describe(prepared: Prepared, environment: Environment) -> list[str]:
     workers = f", {config.workers} workers" if config.workers != 1 else ""
     return [
         f"corpus     {prepared.corpus.summary()}",
-        f"tokens     {train.num_tokens:,} to train on, {val.num_tokens:,} to validate on"
-        + (" (from the cache)" if tokens.reused else ""),
+        *_texts(prepared),
         f"tokenizer  {tokenizer.kind}, {tokenizer.vocab_size:,} ids, {per_token:.2f} bytes a token",
         f"model      {num_parameters(model):,} parameters, "
         f"{non_embedding(model):,} of them outside the embedding",
@@ -41,11 +40,29 @@ def describe(prepared: Prepared, environment: Environment) -> list[str]:
     ]
 
 
+def _texts(prepared: Prepared) -> list[str]:
+    """Say what is trained and validated on."""
+    batches = prepared.batches
+    end = f"{prepared.val.num_tokens:,} to validate on" + (
+        " (from the cache)" if prepared.reused else ""
+    )
+    if isinstance(batches, WindowBatches):
+        return [f"tokens     {batches.token_file.num_tokens:,} to train on, {end}"]
+    dropout = f"with BPE-dropout {batches.dropout:g}" if batches.dropout else "without BPE-dropout"
+    return [
+        f"text       {batches.text.num_bytes:,} bytes to train on, streamed {dropout}",
+        f"tokens     {end}",
+    ]
+
+
 def _notes(prepared: Prepared) -> list[str]:
     wanted, got = prepared.config.tokenizer.vocab_size, prepared.tokenizer.vocab_size
     if wanted is None or wanted == got:
-        return []
-    return [f"the text holds no more than {got:,} ids to learn, of the {wanted:,} asked for"]
+        return [*prepared.notes]
+    return [
+        *prepared.notes,
+        f"the text holds no more than {got:,} ids to learn, of the {wanted:,} asked for",
+    ]
 
 
 def speed(metrics: list[dict[str, Any]]) -> str:

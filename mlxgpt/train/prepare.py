@@ -1,11 +1,22 @@
-"""Config -> what a trainer works on: tokenizer, token files, a network with its first weights."""
+"""Config -> what a trainer works on: tokenizer, batches, a network with its first weights."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from mlxgpt.checkpoint import load_config, model_directory, read_weights
-from mlxgpt.data import Corpus, Split, TokenSet, open_corpus, prepare
+from mlxgpt.data import (
+    Corpus,
+    Split,
+    StreamingWindows,
+    StreamSet,
+    TokenFile,
+    TokenSet,
+    WindowBatches,
+    open_corpus,
+    prepare,
+    prepare_stream,
+)
 from mlxgpt.errors import ConfigError, did_you_mean
 from mlxgpt.model import GPT, init_weights
 from mlxgpt.text import Tokenizer, train_bpe, train_char
@@ -26,17 +37,23 @@ class Prepared:
     """Resolved."""
     corpus: Corpus
     tokenizer: Tokenizer
-    tokens: TokenSet
+    batches: WindowBatches | StreamingWindows
+    """Of the training text: cut from its ids, or encoded window by window."""
+    val: TokenFile
+    reused: bool
+    """Whether ids and text were found in the cache."""
     model: GPT
+    notes: tuple[str, ...] = ()
+    """What the user should know: what was asked for and is not done."""
 
     @property
     def data_fingerprint(self) -> str:
-        """Names the training and validation ids; a resumed run must find the same."""
-        return f"{self.tokens.train.fingerprint}/{self.tokens.val.fingerprint}"
+        """Names the training text and the validation ids; a resumed run must find the same."""
+        return f"{self.batches.fingerprint}/{self.val.fingerprint}"
 
 
 def prepare_run(config: TrainConfig, progress: Progress) -> Prepared:
-    """Open the corpus, make or load the tokenizer, encode, and make the network.
+    """Open the corpus, make or load the tokenizer, encode or map the text, and make the network.
 
     Raises an `MLXGPTError` for whatever the config asks for and the world does not have.
     """
@@ -47,15 +64,17 @@ def prepare_run(config: TrainConfig, progress: Progress) -> Prepared:
     tokenizer = make_tokenizer(config, corpus, progress)
     if config.init_from is not None:
         _same_tokenizer(tokenizer, config.init_from)
-    tokens = _encode(config, corpus, tokenizer, progress)
+    config, notes = _settle_dropout(config, tokenizer)
+    data = _read(config, corpus, tokenizer, progress)
     resolved = resolve(config, tokenizer.vocab_size)
     refuse_too_large(resolved)
+    batches = _batches(resolved, data, tokenizer, progress)
     model = GPT(resolved.model)
     if config.init_from is None:
         init_weights(model, config.seed)
     else:
         _take_weights(model, config.init_from)
-    return Prepared(resolved, corpus, tokenizer, tokens, model)
+    return Prepared(resolved, corpus, tokenizer, batches, data.val, data.reused, model, notes)
 
 
 def prepare_resume(run: RunDirectory, progress: Progress) -> Prepared:
@@ -65,8 +84,9 @@ def prepare_resume(run: RunDirectory, progress: Progress) -> Prepared:
         return prepare_run(config, progress)
     corpus = _open(config, progress)
     tokenizer = Tokenizer.load(run.path)
-    tokens = _encode(config, corpus, tokenizer, progress)
-    return Prepared(config, corpus, tokenizer, tokens, GPT(config.model))
+    data = _read(config, corpus, tokenizer, progress)
+    batches = _batches(config, data, tokenizer, progress)
+    return Prepared(config, corpus, tokenizer, batches, data.val, data.reused, GPT(config.model))
 
 
 def make_tokenizer(config: TrainConfig, corpus: Corpus, progress: Progress) -> Tokenizer:
@@ -105,16 +125,50 @@ def _open(config: TrainConfig, progress: Progress) -> Corpus:
     )
 
 
-def _encode(
+def _settle_dropout(
+    config: TrainConfig, tokenizer: Tokenizer
+) -> tuple[TrainConfig, tuple[str, ...]]:
+    """Decide whether to stream; without BPE-dropout, and with a note, where there can be none."""
+    data = config.data
+    notes: tuple[str, ...] = ()
+    if data.bpe_dropout > 0 and not tokenizer.supports_dropout:
+        notes = (
+            f"BPE-dropout is not possible with this {tokenizer.kind} tokenizer "
+            f"({tokenizer.no_dropout_reason}): training goes on without it",
+        )
+        data = replace(data, bpe_dropout=0.0)
+    return replace(config, data=replace(data, stream=data.streams)), notes
+
+
+def _read(
     config: TrainConfig, corpus: Corpus, tokenizer: Tokenizer, progress: Progress
-) -> TokenSet:
-    return prepare(
+) -> TokenSet | StreamSet:
+    """Encode the text, or map what is to be streamed; both from the cache if they are there."""
+    streams = config.data.streams
+    what = "mapping the text" if streams else "encoding"
+    return (prepare_stream if streams else prepare)(
         corpus,
         tokenizer,
         config.data,
         config.seed,
-        progress=lambda done, total: progress("encoding", done, total),
+        progress=lambda done, total: progress(what, done, total),
+        notice=lambda line: progress(line, 0, 0),
     )
+
+
+def _batches(
+    config: TrainConfig, data: TokenSet | StreamSet, tokenizer: Tokenizer, progress: Progress
+) -> WindowBatches | StreamingWindows:
+    rows, length, seed = config.micro_batch_size, config.model.max_seq_len, config.seed
+    if isinstance(data, TokenSet):
+        return WindowBatches(data.train, rows, length, seed)
+    windows = StreamingWindows(
+        data.train, tokenizer, rows, length, seed, dropout=config.data.bpe_dropout
+    )
+    num_windows = config.steps * config.grad_accum_steps * rows
+    num_bytes = num_windows * windows.bytes_per_window
+    tokenizer.use_compiled(num_bytes, lambda line: progress(line, 0, 0))
+    return windows
 
 
 def _same_tokenizer(tokenizer: Tokenizer, source: str) -> None:

@@ -1,8 +1,9 @@
 """The training loop: batches -> weights, with validation, metrics, saves and a clean stop."""
 
 import math
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
@@ -17,7 +18,7 @@ from mlxgpt.checkpoint import (
     save_state,
 )
 from mlxgpt.config import to_dict
-from mlxgpt.data import Batch, WindowBatches, batch_bytes, evaluation_batches
+from mlxgpt.data import Batch, Prefetcher, batch_bytes, evaluation_batches
 from mlxgpt.errors import CheckpointError, DataError, DivergedError
 from mlxgpt.machine.memory import mlx_peak_memory, peak_rss
 from mlxgpt.model import train_flops_per_token
@@ -72,14 +73,9 @@ class Trainer:
         self._config = prepared.config
         self._observer: Observer = observer or Silent()
         self._step = TrainStep(prepared.model, self._config, compiled=environment.compiled)
-        self._batches = WindowBatches(
-            prepared.tokens.train,
-            self._config.micro_batch_size,
-            self._config.model.max_seq_len,
-            self._config.seed,
-        )
+        self._batches = prepared.batches
         self._val_batches = evaluation_batches(
-            prepared.tokens.val,
+            prepared.val,
             self._config.micro_batch_size,
             self._config.model.max_seq_len,
             self._config.val_tokens,
@@ -88,7 +84,7 @@ class Trainer:
         self._val_bytes = sum(batch_bytes(batch, lengths) for batch in self._val_batches)
         if self._val_bytes == 0:
             raise DataError(
-                f"the validation text has {prepared.tokens.val.num_tokens} tokens, and none of "
+                f"the validation text has {prepared.val.num_tokens} tokens, and none of "
                 "them but the first is text; give more text or a larger 'val_fraction'"
             )
         flops = train_flops_per_token(self._config.model, self._config.model.max_seq_len)
@@ -107,15 +103,14 @@ class Trainer:
         if not self._run.started:
             return 0
         state = load_state(self._run.path)
-        saved, now = state.trainer.get("data"), self._prepared.data_fingerprint
-        if saved != now:
+        self._step.restore(state.weights, state.optimizer)
+        self._same_settings(state)
+        if state.trainer.get("data") != self._prepared.data_fingerprint:
             raise CheckpointError(
                 f"{self._run.path}: the corpus '{self._config.data.corpus}' or its tokenizer is "
                 "not the one that this run was trained on; put it back, or start a new run with "
                 f"--init-from {self._run.path}"
             )
-        self._step.restore(state.weights, state.optimizer)
-        self._same_settings(state)
         self._best = state.trainer["best_val_loss"] or math.inf
         self._done = self._saved = state.step
         self._run.forget_after(state.step)
@@ -137,21 +132,31 @@ class Trainer:
         return Outcome(self._done, self._evaluation, self._done == self._config.steps)
 
     def _loop(self, should_stop: Callable[[], bool]) -> None:
+        # There the step is done by the time we look, and would be given the next one's time.
+        on_cpu = mx.default_device().type == mx.DeviceType.cpu
+        # On a CPU device the cores have enough to do.
+        threads = 1 if on_cpu else max(1, min(4, (os.cpu_count() or 1) // 2))
+        steps = range(self._done + 1, self._config.steps + 1)
+        with Prefetcher(self._micro_batches, steps, workers=threads) as batches:
+            if self._done == 0:  # from the first moment on, the run can be resumed and used
+                save_description(self._run.path, self._config.model, self._prepared.tokenizer)
+                self.save()
+            self._steps(batches, should_stop, on_cpu=on_cpu)
+        if self._saved < self._done:
+            self.save()
+
+    def _steps(
+        self, batches: Iterator[list[Batch]], should_stop: Callable[[], bool], *, on_cpu: bool
+    ) -> None:
+        """Do a step with each of the `batches`, and what is due after it."""
         config = self._config
         assert config.eval_every is not None
         assert config.save_every is not None
-        if self._done == 0:  # from the first moment on, the run can be resumed, opened and used
-            save_description(self._run.path, config.model, self._prepared.tokenizer)
-            self.save()
         pending: _Pending | None = None
-        # There the step is done by the time we look, and would be given the next one's time.
-        on_cpu = mx.default_device().type == mx.DeviceType.cpu
-        batches = self._micro_batches(self._done + 1)
         self._clock = time.perf_counter()
         while self._done < config.steps and not should_stop():
             step = self._done + 1
-            loss, norm = self._step.run(step, batches)
-            batches = self._micro_batches(step + 1)  # while the device computes
+            loss, norm = self._step.run(step, next(batches))
             self._settle(pending)
             pending, self._done = _Pending(step, loss, norm), step
             last = step == config.steps
@@ -167,8 +172,6 @@ class Trainer:
                     self.save()
                 self._clock = time.perf_counter()
         self._settle(pending)
-        if self._saved < self._done:
-            self.save()
 
     def validate(self) -> Evaluation:
         """Measure the validation loss now, log it, and return it."""
@@ -265,7 +268,10 @@ class Trainer:
     def _micro_batches(self, step: int) -> list[Batch]:
         """Return the micro-batches of step `step`, counted from 1."""
         count = self._config.grad_accum_steps
-        return [self._batches.batch((step - 1) * count + i) for i in range(count)]
+        try:
+            return [self._batches.batch((step - 1) * count + i) for i in range(count)]
+        except DataError as e:
+            raise DataError(f"step {step}: {e}") from e
 
 
 def _number(array: mx.array) -> float:

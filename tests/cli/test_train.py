@@ -78,6 +78,9 @@ def refused(result: Result, *words: str) -> None:
 SETTINGS: dict[tuple[str, str], tuple[str, Any]] = {
     ("--corpus", "else.txt"): ("data.corpus", "else.txt"),
     ("--val-fraction", "0.2"): ("data.val_fraction", 0.2),
+    ("--bpe-dropout", "0.1"): ("data.bpe_dropout", 0.1),
+    ("--stream", ""): ("data.stream", True),
+    ("--no-stream", ""): ("data.stream", False),
     ("--tokenizer", "char"): ("tokenizer.source", "char"),
     ("--vocab-size", "300"): ("tokenizer.vocab_size", 300),
     ("--ctx", "32"): ("model.max_seq_len", 32),
@@ -143,7 +146,8 @@ def test_every_option_changes_its_setting_and_no_other(
 ) -> None:
     Path("my.yaml").write_text("optimizer: {eps: 1e-5}\n")
     plain = flat(to_dict(config_of("--corpus", "words.txt")))
-    given = flat(to_dict(config_of("--corpus", "words.txt", option, value)))
+    arguments = [option, value] if value else [option]
+    given = flat(to_dict(config_of("--corpus", "words.txt", *arguments)))
     setting, expected = SETTINGS[option, value]
     assert plain[setting] != expected
     assert given[setting] == expected
@@ -187,7 +191,7 @@ def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 )
 def test_no_option_goes_together_with_resume(mlxgpt: Run, option: str, value: str) -> None:
     arguments = [option, value] if value else [option]
-    name = "--config" if option == "-c" else option
+    name = {"-c": "--config", "--no-stream": "--stream"}.get(option, option)
     refused(
         mlxgpt("train", "--resume", "r", *arguments), f"{name} cannot be combined with --resume"
     )
@@ -302,6 +306,10 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "--corpus words.txt --max-lr inf": ("max_lr",),
     "--corpus words.txt --max-lr 0": ("max_lr",),
     "--corpus words.txt --dropout 1": ("dropout",),
+    "--corpus words.txt --bpe-dropout -0.1": ("bpe_dropout", "-0.1"),
+    "--corpus words.txt --bpe-dropout 1.1": ("bpe_dropout", "1.1"),
+    "--corpus words.txt --bpe-dropout nan": ("bpe_dropout",),
+    "--corpus words.txt --bpe-dropout 0.1 --no-stream": ("bpe_dropout", "--no-stream"),
     "--corpus words.txt --dtype float16": ("dtype", "float32, bfloat16"),
     "--corpus words.txt --optimizer sgd": ("optimizer.name", "adamw, muon"),
     "--corpus words.txt --lr-schedule cosin": ("lr_schedule", "cosine"),
@@ -343,6 +351,33 @@ def test_a_mistake_is_one_line_and_leaves_nothing(mlxgpt: Run, corpus: Path, mis
         before, words = sorted(Path().rglob("*")), ("empty",)
     refused(mlxgpt("train", *defaults, *arguments), *words)
     assert sorted(Path().rglob("*")) == before
+
+
+BPE = [*TINY, "--tokenizer", "bpe", "--vocab-size", "300"]
+
+
+def test_bpe_dropout_streams_says_so_and_resumes(mlxgpt: Run, corpus: Path) -> None:
+    code, _, err = mlxgpt("train", "--corpus", corpus, *BPE, "--out", "a", "--bpe-dropout", "0.1")
+    assert code == 0, err
+    assert "bytes to train on, streamed with BPE-dropout 0.1" in err
+    assert "BPE-dropout is not" not in err
+    data = RunDirectory("a").config().data
+    assert (data.bpe_dropout, data.stream) == (0.1, True)
+    assert "nothing to do" in mlxgpt("train", "--resume", "a")[2]
+    assert mlxgpt("train", "-c", "a/run.yaml", "--out", "b")[0] == 0
+    assert Path("a/model.safetensors").read_bytes() == Path("b/model.safetensors").read_bytes()
+
+
+def test_bpe_dropout_without_merges_is_one_line_and_the_run_without_it(
+    mlxgpt: Run, corpus: Path
+) -> None:
+    code, _, err = mlxgpt("train", "--corpus", corpus, *TINY, "--out", "a", "--bpe-dropout", "0.1")
+    assert code == 0, err
+    assert err.count("BPE-dropout") == 1
+    assert "note       BPE-dropout is not possible with this char tokenizer" in err
+    assert mlxgpt("train", "--corpus", corpus, *TINY, "--out", "b")[0] == 0
+    for name in ("run.yaml", "model.safetensors"):
+        assert Path("a", name).read_bytes() == Path("b", name).read_bytes()
 
 
 def test_a_window_of_one_token_trains(mlxgpt: Run, corpus: Path) -> None:

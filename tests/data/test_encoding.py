@@ -1,9 +1,10 @@
-"""Encoding in several processes: the same ids, the right errors, and nothing left behind."""
+"""Encoding in processes and threads: the same ids, the right errors, and nothing left behind."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +23,10 @@ def documents(*texts: str) -> Iterator[Document]:
     return (Document(text, f"book {i}") for i, text in enumerate(texts))
 
 
-def encode(tokenizer: ByteTokenizer, workers: int, *texts: str, size: int = 1) -> np.ndarray:
-    with Encoders(tokenizer, workers) as encoders:
+def encode(
+    tokenizer: ByteTokenizer, workers: int, *texts: str, size: int = 1, threads: bool = False
+) -> np.ndarray:
+    with Encoders(tokenizer, workers, threads=threads) as encoders:
         chunks = chunked("train", documents(*texts), size)
         return np.concatenate([e.ids for e in encoders.encode(chunks)])
 
@@ -33,15 +36,32 @@ def test_the_ids_depend_neither_on_processes_nor_on_chunks() -> None:
     expected = encode(ByteTokenizer(), 1, *texts)
     assert expected.tolist() == [i for t in texts for i in (*t.encode(), 256)]
     for workers, size in ((1, 10), (2, 1), (3, 100)):
-        assert np.array_equal(encode(ByteTokenizer(), workers, *texts, size=size), expected)
+        for threads in (False, True):
+            ids = encode(ByteTokenizer(), workers, *texts, size=size, threads=threads)
+            assert np.array_equal(ids, expected)
 
 
+@pytest.mark.parametrize("threads", [False, True])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_errors_name_the_document(workers: int) -> None:
+def test_errors_name_the_document(workers: int, threads: bool) -> None:
+    before = threading.active_count()
     with pytest.raises(DataError, match=r"^book 1: this word is not allowed$"):
-        encode(RefusingTokenizer(), workers, "fine", "bad", "fine")
+        encode(RefusingTokenizer(), workers, "fine", "bad", "fine", threads=threads)
     with pytest.raises(RuntimeError, match="encoding book 2 failed: KeyError"):
-        encode(RefusingTokenizer(), workers, "fine", "fine", "broken")
+        encode(RefusingTokenizer(), workers, "fine", "fine", "broken", threads=threads)
+    assert threading.active_count() == before
+
+
+def test_threads_work_at_the_same_time() -> None:
+    meeting = threading.Barrier(2)
+
+    class Waiting(ByteTokenizer):
+        def encode(self, text: str) -> list[int]:
+            meeting.wait(10)  # fails unless another thread comes
+            return super().encode(text)
+
+    ids = encode(Waiting(), 2, "a", "b", "c", "d", threads=True)
+    assert ids.tolist() == [97, 256, 98, 256, 99, 256, 100, 256]
 
 
 def test_a_process_that_is_killed_does_not_hang_the_rest() -> None:
@@ -82,7 +102,8 @@ print(encode(ByteTokenizer(), 2, "a", "b").tolist())
     assert output.stderr == ""
 
 
-def test_reading_stays_just_ahead_of_encoding() -> None:
+@pytest.mark.parametrize("threads", [False, True])
+def test_reading_stays_just_ahead_of_encoding(threads: bool) -> None:
     read = 0
 
     def chunks() -> Iterator[Chunk]:
@@ -91,7 +112,7 @@ def test_reading_stays_just_ahead_of_encoding() -> None:
             read += 1
             yield chunk
 
-    with Encoders(ByteTokenizer(), 2) as encoders:
+    with Encoders(ByteTokenizer(), 2, threads=threads) as encoders:
         for done, _ in enumerate(encoders.encode(chunks()), start=1):
             assert read <= done + 3
 

@@ -1,5 +1,7 @@
 """What is in a token set: the whole text, encoded, once."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +81,50 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, spli
     ]
     for name in ("train.bin", "val.bin", "metadata.json"):
         assert len({(s.folder / name).read_bytes() for s in sets}) == 1
+
+
+@dataclass(frozen=True)
+class CompiledTokenizer(ByteTokenizer):
+    """Says that it works without the interpreter's lock if there is enough to do."""
+
+    enough: int = 0
+
+    @property
+    def content_hash(self) -> str:
+        return ByteTokenizer().content_hash
+
+    def use_compiled(self, num_bytes: int, notice: Callable[[str], None]) -> bool:
+        notice(f"compiling for {num_bytes} bytes")
+        return num_bytes >= self.enough
+
+
+def test_a_compiled_tokenizer_encodes_in_threads_and_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = corpus_of(tmp_path / "c", *(f"{i} é" * 10_000 for i in range(60)))
+    total = sum(len(d.text.encode()) for d in corpus.documents())
+    plain = prepare(corpus, ByteTokenizer(), CONFIG, 0, tmp_path / "plain", workers=2)
+
+    def start() -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr("mlxgpt.data.encoders._start", start)
+    said: list[str] = []
+    for workers in (1, 2, 5):
+        made = prepare(
+            corpus,
+            CompiledTokenizer(enough=total),
+            CONFIG,
+            0,
+            tmp_path / f"{workers}",
+            workers=workers,
+            notice=said.append,
+        )
+        for name in ("train.bin", "val.bin", "metadata.json"):
+            assert (made.folder / name).read_bytes() == (plain.folder / name).read_bytes()
+    assert said == [f"compiling for {total} bytes"] * 3
+    with pytest.raises(AssertionError, match="a process"):
+        prepare(corpus, CompiledTokenizer(enough=total + 1), CONFIG, 0, tmp_path / "few", workers=2)
 
 
 def test_progress_counts_all_bytes_once(corpus: Corpus, tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ class ListCorpus(Corpus):
     def documents(self) -> Iterator[Document]:
         return (Document(t, str(i)) for i, t in enumerate(self.texts) if t)
 
+    def pieces(self) -> Iterator[Iterator[str]]:
+        return ((t[i : i + 2] for i in range(0, len(t) + 1, 2)) for t in self.texts)
+
 
 def listed(*texts: str) -> Corpus:
     return ListCorpus("list", (), texts=texts)
@@ -58,6 +61,9 @@ def test_the_sides_are_disjoint_and_together_all_of_it(
     assert val
     assert "" not in train + val
     assert sorted("".join(train + val)) == sorted("".join(texts))
+    split = Split(corpus, DataConfig(corpus="x", split=kind, val_fraction=fraction), seed)
+    assert ["".join(pieces) for pieces in split.train_pieces()] == train
+    assert 0 <= split.train_bytes - size(train) < 4
     assert (train, val) == sides(corpus, seed, split=kind, val_fraction=fraction)
 
 
@@ -130,6 +136,8 @@ def test_what_cannot_be_split_is_an_error() -> None:
     for text in ("a", "😀"):
         with pytest.raises(DataError, match="too small to be split"):
             sides(listed(text))
+        with pytest.raises(DataError, match="nothing is left for training"):
+            list(Split(listed(text), DataConfig(corpus="x"), 0).train_pieces())
 
 
 def test_rows_are_split_as_documents(tmp_path: Path) -> None:

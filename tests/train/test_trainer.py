@@ -86,7 +86,7 @@ def test_metrics_hold_every_step_and_validation(tmp_path: Path, corpus: Path) ->
     assert [r["lr"] for r in records[:5]] == pytest.approx([0.002, 0.004, 0.006, 0.008, 0.01])
     assert 0 < records[-1]["lr"] < 0.001
     assert all(r["grad_norm"] > 0 and r["tok_per_sec"] > 0 and r["mfu"] > 0 for r in records)
-    tokens = prepare(config).tokens.train.num_tokens
+    tokens = prepare(config).batches.token_file.num_tokens
     assert records[-1]["epoch"] == pytest.approx(10 * 2 * 4 / (tokens // 16))
     last = [r for r in RunDirectory(tmp_path / "run").metrics() if "val_loss" in r][-1]
     assert last["rss_peak_bytes"] > 1e7
@@ -116,7 +116,7 @@ def test_a_step_is_given_its_own_time(tmp_path: Path, corpus: Path, workers: int
 def test_what_is_saved_is_what_was_validated(tmp_path: Path, corpus: Path) -> None:
     outcome = start(tmp_path / "run", tiny(corpus, val_tokens=None))
     model, tokenizer = load(tmp_path / "run")
-    tokens = np.array(prepare(tiny(corpus)).tokens.val.tokens).astype(np.int64)
+    tokens = np.array(prepare(tiny(corpus)).val.tokens).astype(np.int64)
     nll, targets = nll_of(model, tokens)
     assert outcome.evaluation is not None
     assert outcome.evaluation.num_tokens == len(tokens) - 1
@@ -142,7 +142,7 @@ def test_bits_per_byte_counts_bytes_of_text(tmp_path: Path, tokenizer: dict) -> 
     config = tiny(corpus, tokenizer=tokenizer, val_tokens=None)
     outcome = start(tmp_path / "run", config)
     model, made = load(tmp_path / "run")
-    tokens = np.array(prepare(config).tokens.val.tokens).astype(np.int64)
+    tokens = np.array(prepare(config).val.tokens).astype(np.int64)
     nll, targets = nll_of(model, tokens)
     spelled = sum(len(made.token_bytes(int(t))) for t in targets if t != made.eot_id)
     assert targets[-1] == made.eot_id
