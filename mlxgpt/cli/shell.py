@@ -1,17 +1,19 @@
-"""What the user typed and will type: the name of this command, paths, Ctrl-C."""
+"""What the user typed and will type: the name of this command, paths, Ctrl-C; and notes to them."""
 
+import contextlib
 import functools
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TextIO, TypeVar
 
 import typer
 
-from mlxgpt.errors import DataError
+from mlxgpt.errors import DataError, MLXGPTWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,17 +35,49 @@ def command(*words: str | Path) -> str:
 
 
 def interruptible(function: Callable[P, R]) -> Callable[P, R]:
-    """Let Ctrl-C end a command with one line and code 130, which typer would do without a word."""
+    """Let Ctrl-C end a command with one line and code 130, which typer would do without a word.
+
+    Our own warnings are shown as notes while it runs.
+    """
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return function(*args, **kwargs)
+            with warnings_as_notes():
+                return function(*args, **kwargs)
         except KeyboardInterrupt:
             print("\nmlxgpt: interrupted", file=sys.stderr)
             raise typer.Exit(130) from None
 
     return wrapped
+
+
+@contextlib.contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Show each `MLXGPTWarning` once, as a line `note: ...` on stderr, and no other warning."""
+    told: set[str] = set()
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if not issubclass(category, MLXGPTWarning):
+                usual(message, category, filename, lineno, file, line)
+                return
+            text = " ".join(str(message).split())
+            if text not in told:
+                told.add(text)
+                print(f"note: {text}", file=sys.stderr)
+
+        warnings.simplefilter("always", MLXGPTWarning)  # by place, one of two texts would be lost
+        warnings.showwarning = show
+        yield
 
 
 def read_stdin() -> str:

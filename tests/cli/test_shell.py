@@ -5,13 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 import typer
 
 from mlxgpt.cli.shell import command, interruptible, read_stdin
-from mlxgpt.errors import DataError
+from mlxgpt.errors import DataError, MLXGPTWarning
 
 
 @pytest.fixture
@@ -49,6 +50,33 @@ def test_ctrl_c_ends_a_command_with_one_line(capsys: pytest.CaptureFixture[str])
         slow(1)
     assert caught.value.exit_code == 130
     assert capsys.readouterr().err == "\nmlxgpt: interrupted\n"
+
+
+def test_our_warnings_are_notes_and_others_are_left_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others: list[str] = []
+    monkeypatch.setattr(warnings, "showwarning", lambda message, *_: others.append(str(message)))
+    before = warnings.showwarning, list(warnings.filters)
+
+    @interruptible
+    def talkative(fails: bool) -> None:
+        for text in ("WordPiece goes\nthrough a library", "another", "another"):
+            warnings.warn(text, MLXGPTWarning, stacklevel=1)
+        with pytest.raises(DeprecationWarning):  # as the filters of these tests want it
+            warnings.warn("old", DeprecationWarning, stacklevel=1)
+        warnings.simplefilter("always", DeprecationWarning)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+        if fails:
+            raise DataError("no")
+
+    talkative(False)
+    assert capsys.readouterr().err == "note: WordPiece goes through a library\nnote: another\n"
+    with pytest.raises(DataError):
+        talkative(True)  # each command tells it anew
+    assert capsys.readouterr().err.count("note:") == 2
+    assert others == ["old", "old"]
+    assert (warnings.showwarning, list(warnings.filters)) == before
 
 
 def test_closed_and_undecodable_input_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
