@@ -7,20 +7,19 @@ from benchmarks import (
     gqa_memory,
     kv_cache,
     shakespeare,
-    tokenizer_training,
     train_step,
 )
-from benchmarks.harness import conditions
+from benchmarks.harness import print_conditions
+from benchmarks.tokenizer import __main__ as tokenizer
 
 SHORT = {
     "train-step": train_step.main,
     "kv-cache": kv_cache.main,
     "gqa-memory": gqa_memory.main,
-    "tokenizer-training": tokenizer_training.main,
     "compression": compression.main,
 }
-LONG = {"shakespeare": shakespeare.main}
-"""Minutes each; only by name."""
+LONG = {"shakespeare": shakespeare.main, "tokenizer": tokenizer.main}
+"""Minutes each; only by name. `python -m benchmarks.tokenizer --help` has options."""
 
 
 def main(names: list[str]) -> int:
@@ -28,9 +27,7 @@ def main(names: list[str]) -> int:
     if unknown := [n for n in names if n not in known]:
         print(f"unknown benchmark {unknown[0]!r}; known: {', '.join(known)}", file=sys.stderr)
         return 2
-    facts = conditions()
-    versions = ", ".join(f"{n} {v}" for n, v in facts["versions"].items())
-    print(f"{facts['machine']}\n{facts['blas']}; {versions}; commit {facts['commit']}\n")
+    print_conditions()
     for name in names or SHORT:
         known[name]()
     return 0

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from benchmarks.corpora import text
 from benchmarks.harness import show
-from benchmarks.tokenizer_training import hugging_face
+from benchmarks.tokenizer.vocabulary import train_hugging_face
 from mlxgpt.text import train_bpe
 
 SIZE = 2_000_000
@@ -19,7 +19,7 @@ def main() -> None:
         ours = train_bpe(seen, vocab)
         row = [f"{vocab:,}", f"{size / sum(len(ours.encode(d)) for d in held_back):.3f}"]
         if find_spec("tokenizers"):
-            theirs = hugging_face(seen, vocab)
+            theirs = train_hugging_face(seen, vocab - 1)  # ours counts the end-of-text token
             row.append(f"{size / sum(len(theirs.encode(d).ids) for d in held_back):.3f}")
         rows.append(row)
     headings = ("vocabulary", "mlxgpt", "tokenizers")[: len(rows[0])]

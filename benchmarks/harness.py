@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -99,16 +100,22 @@ def measure(
 
 
 def show(
-    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], note: str = ""
+    title: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    note: str = "",
+    *,
+    keep: bool = True,
 ) -> None:
-    """Print and keep a table of figures that are not times."""
+    """Print a table of figures that are not times, and keep them if they are worth it."""
     console = Console()
     table = Table(title=title, title_justify="left", title_style="bold")
     for i, heading in enumerate(headings):
         table.add_column(heading, justify="right" if i else "left")
     for row in rows:
         table.add_row(*row)
-        record(title, **dict(zip(headings, row, strict=True)))
+        if keep:
+            record(title, **dict(zip(headings, row, strict=True)))
     console.print(table)
     if note:
         console.print(note, highlight=False)
@@ -123,13 +130,15 @@ def record(benchmark: str, **figures: Any) -> None:
         f.write(json.dumps(line) + "\n")
 
 
+@cache
 def conditions() -> dict[str, Any]:
     """Return the machine, the versions and the commit that a figure belongs to."""
     from mlxgpt.machine.blas import blas_in_use
     from mlxgpt.machine.device import describe_device
 
     device = describe_device()
-    packages = ("mlx", "mlx-lm", "torch", "tokenizers", "numpy")
+    packages = ("mlx", "mlx-lm", "torch", "numpy", "numba", "tokenizers")
+    packages += ("tiktoken", "gigatoken", "fastokens", "rustbpe", "gigabpe")
     return {
         "machine": f"{device.chip}, {device.cores} cores, {device.device}, {device.os}",
         "blas": blas_in_use().name,
@@ -137,6 +146,13 @@ def conditions() -> dict[str, Any]:
         "commit": _commit(),
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def print_conditions() -> None:
+    """Print what every run begins with."""
+    facts = conditions()
+    versions = ", ".join(f"{name} {v}" for name, v in facts["versions"].items())
+    print(f"{facts['machine']}\n{facts['blas']}; {versions}; commit {facts['commit']}\n")
 
 
 def _version(package: str) -> str | None:
