@@ -17,24 +17,25 @@ def doctor(
 ) -> None:
     """Show what mlxgpt finds on this machine, and how fast it is."""
     from mlxgpt.machine.checkup import examine  # imports MLX
+    from mlxgpt.text.compiled.tier import kernel_state
 
-    checkup = examine()
+    checkup, kernels = examine(), kernel_state()
     if json:
         import json as encoder
 
-        print(encoder.dumps(checkup.to_dict(), indent=2))
+        print(encoder.dumps({**checkup.to_dict(), "tokenizer": kernels}, indent=2))
     else:
-        _print_table(checkup)
+        _print_table(checkup, kernels)
 
 
-def _print_table(checkup: "Checkup") -> None:
+def _print_table(checkup: "Checkup", kernels: str) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _rows(checkup):
+    for name, value in [*_rows(checkup), ("tokenizer", kernels)]:
         table.add_row(name, escape(value))
     console = table_console()
     console.print(table)

@@ -42,6 +42,15 @@ def test_json_holds_the_same_facts() -> None:
     assert report["blas"]["name"]
 
 
+def test_it_tells_which_tier_tokenizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads(shown("--json"))["tokenizer"] in " ".join(shown().split())
+    monkeypatch.setenv("MLXGPT_KERNELS", "off")
+    assert "plain Python, as MLXGPT_KERNELS=off says" in shown()
+    monkeypatch.delenv("MLXGPT_KERNELS")
+    monkeypatch.setattr("mlxgpt.text.compiled.tier._has_numba", lambda: False)
+    assert "plain Python, because numba cannot be imported" in shown()
+
+
 def test_every_shortcoming_has_its_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = dataclasses.replace(checkup_module.describe_device(), device="cpu", cores=4)
     slow = BlasInfo("reference", "it was [too late]", fast=False)

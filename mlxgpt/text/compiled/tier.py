@@ -57,6 +57,17 @@ def worthwhile(num_bytes: int, purpose: Purpose = "encoding") -> bool:
     return _has_numba()
 
 
+def kernel_state() -> str:
+    """Return in words what the kernels are for this machine: off, missing, compiled or not yet."""
+    if not _wanted():
+        return f"plain Python, as {VARIABLE}=off says"
+    if not _has_numba():
+        return "plain Python, because numba cannot be imported"
+    if all(map(has_code, _SECONDS)):
+        return "compiled kernels for large texts"
+    return "kernels, compiled with the first large text, in seconds"
+
+
 def warm_up(notice: Callable[[str], None] | None = None, purpose: Purpose = "encoding") -> None:
     """Load the kernels for `purpose`, or compile them, which `notice` is told before.
 
