@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mlxgpt.cli.shell import read_stdin
+from mlxgpt.cli.shell import given_text
 
 
 def generate(
@@ -44,7 +44,7 @@ def generate(
         seed=secrets.randbelow(2**31) if seed is None else seed,
     )
     network, tokenizer = load(model)
-    text = repair_surrogates(read_stdin() if prompt == "-" else prompt)
+    text = repair_surrogates(given_text(prompt))
     ids = tokenizer.encode(text)
     if not ids:
         if tokenizer.eot_id is None:

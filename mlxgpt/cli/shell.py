@@ -80,6 +80,19 @@ def warnings_as_notes() -> Iterator[None]:
         yield
 
 
+def given_text(argument: str) -> str:
+    """Return the text of an argument, or that of standard input for `-`.
+
+    Raises `DataError` for bytes that are not UTF-8, wherever they come from.
+    """
+    if argument == "-":
+        return read_stdin()
+    # Python hides such bytes of a command line in halves of surrogate pairs.
+    if any("\udc80" <= character <= "\udcff" for character in argument):
+        raise DataError("the text on the command line is not UTF-8; is this terminal set to it?")
+    return argument
+
+
 def read_stdin() -> str:
     """Return standard input as text. Raises `DataError` if it is closed or not UTF-8."""
     if sys.stdin is None:

@@ -95,6 +95,8 @@ def open_corpus(
     if `text_field` is given for text that has no fields.
     """
     name = str(spec)
+    if not name.strip():
+        raise DataError("the corpus has no name; give a file, a folder, a glob or a built-in one")
     if isinstance(spec, str) and spec in NAMES:
         sources, ignored = list_named(spec, progress)
     else:

@@ -120,9 +120,16 @@ class OwnEngine:
         self, text: str, allowed_special: AllowedSpecial, dropout: Dropout | None
     ) -> Iterator[list[int] | np.ndarray]:
         wanted = self.added.wanted(allowed_special) if allowed_special else self._always
+        pieces = self.added.cut(text, wanted)
+        if self._bulk is not None and self._bulk.joins:
+            pieces = list(pieces)
+            text = "".join([piece for piece in pieces if isinstance(piece, str)])
+            if self._unknown is None or not self._unknown.lost(text):
+                yield from self._bulk.encode_pieces(pieces, dropout)
+                return
         position = 0
         at_start = True
-        for piece in self.added.cut(text, wanted):
+        for piece in pieces:
             if isinstance(piece, str):
                 ids, n_bytes = self._encode_stretch(piece, dropout, position, at_start)
                 position += n_bytes

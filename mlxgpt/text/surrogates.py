@@ -6,9 +6,13 @@ Each entry to the tokenizer passes through here, so that all of them treat such 
 
 from collections.abc import Iterable, Iterator
 
+from mlxgpt.errors import TokenizerError
+
 
 def repair_surrogates(text: str) -> str:
     """Join each surrogate pair of `text` to its character and replace each lone half by U+FFFD."""
+    if not isinstance(text, str):
+        raise TokenizerError(f"a text must be a str, got {type(text).__name__}")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -49,6 +49,7 @@ def train_bpe(
     to be compiled first. Neither changes what is learned. Raises `TokenizerError` for a setting
     that cannot be met.
     """
+    _check_documents(documents)
     specials = list(special_tokens)
     _check_specials(specials)
     for special in specials:
@@ -101,6 +102,7 @@ def train_char(
     A document may come in pieces, as for `train_bpe`.
     Raises `TokenizerError` for special tokens that cannot be told from these.
     """
+    _check_documents(documents)
     specials = list(special_tokens)
     _check_specials(specials)
     byte_names = {byte_token(byte) for byte in range(256)}
@@ -122,6 +124,13 @@ def train_char(
 
 def _byte(byte: int) -> bytes:
     return bytes([byte])
+
+
+def _check_documents(documents: object) -> None:
+    """Refuse what is iterable and yet no list of texts: each character would be a document."""
+    if isinstance(documents, str | bytes):
+        kind = type(documents).__name__
+        raise TokenizerError(f"documents must be several texts, got one {kind}: put it in a list")
 
 
 def _check_specials(specials: list[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from mlxgpt.cli.shell import command, interruptible, read_stdin
+from mlxgpt.cli.shell import command, given_text, interruptible, read_stdin
 from mlxgpt.errors import DataError, MLXGPTWarning
 
 
@@ -131,3 +131,9 @@ def test_ctrl_c_at_any_early_moment_is_no_traceback(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=60)
         assert "Traceback" not in err
         assert process.returncode in (130, -signal.SIGINT)
+
+
+def test_bytes_of_an_argument_that_are_no_text_are_refused() -> None:
+    assert given_text("naïve") == "naïve"
+    with pytest.raises(DataError, match="on the command line is not UTF-8"):
+        given_text("\udcff\udcfe")  # what Python makes of the bytes FF FE

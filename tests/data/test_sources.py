@@ -138,3 +138,9 @@ def test_a_local_file_called_python_needs_its_path(
     assert texts(open_corpus("./python")) == ["a snake"]
     assert texts(open_corpus(Path("python"))) == ["a snake"]
     assert open_corpus("python").num_files > 300
+
+
+@pytest.mark.parametrize("spec", ["", " "])
+def test_an_empty_name_is_no_folder(spec: str) -> None:
+    with pytest.raises(DataError, match="the corpus has no name"):
+        open_corpus(spec)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from itertools import count, pairwise
 
 from mlxgpt.text.bpe.byte_alphabet import BYTE_ORDER
@@ -104,6 +105,8 @@ def stream(p: float, seed: int, position: int) -> Iterator[bool]:
     at_least = [2**64]
     for _ in range(64):
         at_least.append(at_least[-1] * keep // 2**64)
+    if not 0 <= seed < 2**64:
+        seed = int.from_bytes(blake2b(str(seed).encode(), digest_size=8).digest(), "little")
     start = splitmix64(seed + 0x9E3779B97F4A7C15) + position * 0x9E3779B97F4A7C15
     for k in count():
         draw = splitmix64(start + k * 0xD1B54A32D192ED03)

@@ -223,3 +223,10 @@ def test_a_long_word_costs_look_ups_in_proportion_to_its_length(
     once, twice = look_ups(10_000), look_ups(20_000)
     assert once < 10_000 * 12
     assert twice < 2.1 * once
+
+
+def test_every_bit_of_a_seed_counts_and_numpys_numbers_do() -> None:
+    seeds = [0, 1, -1, 2**64 - 1, 2**64, 2**64 + 1, 2**70, -(2**64), 2**127 + 1]
+    assert len({Dropout(0.5, seed).base for seed in seeds}) == len(seeds)
+    assert Dropout(np.float32(0.5), np.int64(7)).draw(3, 1) == Dropout(0.5, 7).draw(3, 1)
+    assert Dropout(np.float32(0.5), 7).thresholds == Dropout(0.5, 7).thresholds

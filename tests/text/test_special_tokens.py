@@ -117,3 +117,11 @@ def test_many_added_tokens_take_no_more_than_the_length_of_the_text() -> None:
         return time.process_time() - began
 
     assert seconds(80_000) < 10 * min(seconds(20_000) for _ in range(3)) + 0.05
+
+
+@pytest.mark.parametrize("text", [None, 3, b"abc", ["abc"]])
+def test_what_is_no_text_is_refused(text) -> None:
+    tokenizer = train_bpe(["abc"], 257)
+    for encode in (tokenizer.encode, tokenizer.encode_array):
+        with pytest.raises(TokenizerError, match="a text must be a str"):
+            encode(text)

@@ -172,3 +172,10 @@ def test_listing_and_iterating_words_agree_and_lose_nothing(text: str, pattern: 
 def test_settings_that_cannot_be_met_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(TokenizerError, match=message.replace("(", r"\(")):
         train_bpe(["hug"], **{"vocab_size": 300, **settings})
+
+
+@pytest.mark.parametrize("documents", ["one text", b"bytes"])
+@pytest.mark.parametrize("train", [lambda d: train_bpe(d, 300), train_char])
+def test_one_text_is_not_taken_for_many(train, documents) -> None:
+    with pytest.raises(TokenizerError, match="several texts, got one"):
+        train(documents)

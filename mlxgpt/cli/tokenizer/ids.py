@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from mlxgpt.cli.shell import read_stdin
+from mlxgpt.cli.shell import given_text, read_stdin
 from mlxgpt.cli.tokenizer.arguments import (
     AddSpecialTokens,
     AllowSpecial,
@@ -35,7 +35,7 @@ def encode(
     if dropout is not None:
         check_dropout(tokenizer)
     ids = tokenizer.encode(
-        read_stdin() if text == "-" else text,
+        given_text(text),
         "all" if allow_special else (),
         add_special_tokens=add_special_tokens,
         dropout=dropout or 0.0,

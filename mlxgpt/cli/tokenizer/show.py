@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlxgpt.cli.shell import read_stdin
+from mlxgpt.cli.shell import given_text
 from mlxgpt.cli.tokenizer.arguments import (
     AddSpecialTokens,
     AllowSpecial,
@@ -56,7 +56,7 @@ def show(
     tokenizer = Tokenizer.load(path)
     if dropout is not None:
         check_dropout(tokenizer)
-    content = read_stdin() if text == "-" else text
+    content = given_text(text)
     console = _console()
     coloured = console.is_terminal and console.color_system is not None and not console.no_color
     ribbon = Ribbon(

@@ -13,9 +13,10 @@ accepted candidates without a drop after them, and the next draw goes on. Everyt
 arithmetic, so it is equal on every machine.
 """
 
-import math
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from numbers import Real
 from operator import index
 
 import numpy as np
@@ -37,7 +38,7 @@ _MASK = 2**64 - 1
 class Dropout:
     """BPE-dropout for one text. Raises `TokenizerError` for a `p` outside of [0, 1].
 
-    A seed is any integer, also one of NumPy; only its lowest 64 bits count.
+    A seed is any integer, also one of NumPy.
     """
 
     p: float
@@ -57,7 +58,11 @@ class Dropout:
     @cached_property
     def base(self) -> int:
         """The hashed 64-bit seed; the counter of draw k at byte i is base + i P + k D mod 2**64."""
-        return mix((index(self.seed) & _MASK) + POSITION_STEP)
+        seed = index(self.seed)
+        if not 0 <= seed <= _MASK:  # all of it counts
+            digest = hashlib.blake2b(str(seed).encode(), digest_size=8).digest()
+            seed = int.from_bytes(digest, "little")
+        return mix(seed + POSITION_STEP)
 
     @property
     def thresholds(self) -> tuple[int, ...]:
@@ -78,8 +83,8 @@ class Dropout:
 
 def check_rate(p: float) -> None:
     """Raise `TokenizerError` unless `p` is a number from 0 to 1."""
-    if isinstance(p, bool) or not isinstance(p, int | float) or math.isnan(p) or not 0 <= p <= 1:
-        raise TokenizerError(f"the BPE-dropout rate must be between 0 and 1, got {p}")
+    if isinstance(p, bool) or not isinstance(p, Real) or not 0 <= float(p) <= 1:  # not NaN either
+        raise TokenizerError(f"the BPE-dropout rate must be between 0 and 1, got {p!r}")
 
 
 def mix(z: int) -> int:

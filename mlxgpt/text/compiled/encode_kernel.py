@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlxgpt.text.compiled.drop_draws import LONGEST_GAP, POSITION_STEP, draw, gap_of
+from mlxgpt.text.compiled.drop_draws import LONGEST_GAP, POSITION_STEP, Draws, draw, gap_of
 from mlxgpt.text.compiled.jit import kernel
 from mlxgpt.text.compiled.loads import PADDING, U
-from mlxgpt.text.compiled.merge_kernel import merge_word
+from mlxgpt.text.compiled.merge_kernel import Scratch, merge_word
+from mlxgpt.text.compiled.merge_tables import MergeTables
 from mlxgpt.text.compiled.word_table import INLINE, SLOT, find_slot, word_key
 
 DONE, TABLE_FULL, NODES_FULL, LONG_WORD = range(4)
@@ -67,6 +68,8 @@ def encode_words(text, ends, tables, wholes, memory, scratch, base, position, dr
     in it. `out` has room for one id a byte and one more. Words that are done stay done when an
     array is too small: enlarge it and call again.
     """
+    tables, scratch, draws = MergeTables(*tables), Scratch(*scratch), Draws(*draws)
+    wholes = Wholes(*wholes)
     table, kept_ids, kept, nodes, node_ids, state = memory
     dropout = draws.thresholds.size > 0
     w, i, m = state[WORD], state[BEGIN], state[OUT]

@@ -88,13 +88,13 @@ class CompiledEncoder:
                 status = encode_words(
                     padded,
                     ends,
-                    self._tables,
-                    self._wholes,
-                    memory.memory,
-                    memory.scratch,
+                    tuple(self._tables),
+                    tuple(self._wholes),
+                    tuple(memory.memory),
+                    tuple(memory.scratch),
                     base,
                     position,
-                    draws,
+                    tuple(draws),
                     out,
                 )
                 if status == DONE:

@@ -30,7 +30,7 @@ from mlxgpt.text.compiled.word_table import SLOT, enlarged, new_table, rehash
 _BUFFER = 1 << 20
 """Bytes of text and ids up to which the buffers are kept from call to call."""
 _FIRST_SLOTS = 1 << 17
-"""Each slot takes memory only when it is used."""
+"""4 MB: what a thread takes at once where pages are huge, elsewhere as it is used."""
 _SCRATCH = 1 << 12
 WINDOW = 1 << 15
 """Bytes that are split before they are encoded: few enough for a near cache."""

@@ -48,6 +48,25 @@ def new_scratch(n: int) -> Scratch:
 
 
 @helper
+def _least(candidates, i, dropped):
+    """Return the least of a block's candidates behind `dropped`: a tree, not a chain."""
+    c0 = _behind(candidates[U(i)], dropped)
+    c1 = _behind(candidates[U(i + 1)], dropped)
+    c2 = _behind(candidates[U(i + 2)], dropped)
+    c3 = _behind(candidates[U(i + 3)], dropped)
+    c4 = _behind(candidates[U(i + 4)], dropped)
+    c5 = _behind(candidates[U(i + 5)], dropped)
+    c6 = _behind(candidates[U(i + 6)], dropped)
+    c7 = _behind(candidates[U(i + 7)], dropped)
+    return min(min(min(c0, c1), min(c2, c3)), min(min(c4, c5), min(c6, c7)))
+
+
+@helper
+def _behind(candidate, dropped):
+    return candidate if candidate > dropped else _NONE
+
+
+@helper
 def merge_word(text, start, length, tables, scratch, n_given, live, counter, draws):
     """Write the ids of a word to `scratch.ids`.
 
@@ -83,10 +102,7 @@ def merge_word(text, start, length, tables, scratch, n_given, live, counter, dra
         best = _NONE
         if scan:
             for i in range(1, n, _BLOCK):
-                for j in range(_BLOCK):
-                    candidate = candidates[U(i + j)]
-                    if (candidate > dropped) & (candidate < best):
-                        best = candidate
+                best = min(best, _least(candidates, i, dropped))
         else:
             while fresh and waiting < heap.size:
                 size = _push(heap, size, heap[U(waiting)])

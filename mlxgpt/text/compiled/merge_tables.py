@@ -137,7 +137,7 @@ def _pair_table(pairs: np.ndarray) -> np.ndarray:
     key = left << _NUMBER_BITS | right
     if np.unique(key).size != key.size:
         raise TokenizerError("a merge of the BPE model stands twice")
-    size = 1 << max(4, (2 * len(pairs)).bit_length())
+    size = 1 << max(4, (4 * len(pairs)).bit_length())
     table = np.full(size, _NO_PAIR, np.uint64)
     ranks = np.arange(len(pairs), dtype=np.uint64)
     table[place(_pair_hash.py_func(key), size)] = key << _RANK_BITS | ranks

@@ -35,6 +35,21 @@ def word_ends(
             buffer = np.empty(2 * buffer.size, np.int64)
 
 
+def ends_in_stretches(padded: np.ndarray, stops: Sequence[int], rule: SplitRule) -> np.ndarray:
+    """Return the ends of the words, int64, of stretches that end at `stops`, each split alone.
+
+    `padded` comes from `loads.pad`; the stretches are not empty.
+    """
+    tables = (border_table(rule), *class_table())
+    begins = np.empty(stops[-1] + 2, np.int64)
+    start = count = 0
+    for stop in stops:
+        count += split_words(padded, start, stop, stop, *rule, *tables, begins[count:])
+        start = stop
+    begins[count] = start
+    return begins[1 : count + 1]
+
+
 def ends_of_words(words: Sequence[str], data: bytes) -> np.ndarray:
     """Return the ends in bytes, int64 (len(words),), of words that make up `data`, their UTF-8."""
     ends = np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))

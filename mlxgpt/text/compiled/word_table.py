@@ -25,6 +25,7 @@ LONGEST = 0xFFFF
 INLINE = 16
 """Bytes up to which a word is its own key."""
 
+_HUGE_PAGE = (2 << 20) // 8
 LENGTH_MASK = U(0xFFFF)
 _LOW_BYTES = np.array([2 ** (8 * n) - 1 for n in range(9)], np.uint64)
 
@@ -104,7 +105,20 @@ def _same_bytes(text, start, length, kept, at):
 def new_table(slots: int) -> np.ndarray:
     """Return an empty table; `slots` is a power of two."""
     assert slots & (slots - 1) == 0, "the number of slots must be a power of two"
-    return np.zeros(SLOT * slots, np.uint64)
+    return huge_zeros(SLOT * slots)
+
+
+def huge_zeros(n: int) -> np.ndarray:
+    """Return uint64 (n,) of zeros, in huge pages if there are such and it fills one.
+
+    NumPy asks Linux for them; they begin at multiples of their size. The first touch of a page
+    costs as much as merging a word, and words are scattered over all the small pages of a table.
+    """
+    if n < _HUGE_PAGE:
+        return np.zeros(n, np.uint64)
+    room = np.zeros(n + _HUGE_PAGE, np.uint64)
+    skip = -(room.ctypes.data // room.itemsize) % _HUGE_PAGE
+    return room[skip : skip + n]
 
 
 def rehash(table: np.ndarray, slots: int) -> np.ndarray:

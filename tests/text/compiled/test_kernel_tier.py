@@ -1,6 +1,7 @@
 """When kernels are used, where their machine code is kept, and that a bad disk breaks nothing."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -149,3 +150,22 @@ def test_a_disk_that_refuses_everything_costs_only_time(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     lines = output(run(tmp_path / "file"))
     assert lines == ["False False", NOTICE, "True False", "''"]
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_waits_for_the_compiler_once(monkeypatch: pytest.MonkeyPatch, presses: int) -> None:
+    done: list[str] = []
+
+    def compile_slowly(purpose: str) -> None:
+        for _ in range(presses):
+            signal.raise_signal(signal.SIGINT)
+        done.append(purpose)
+
+    monkeypatch.setattr(tier, "_ready", set())
+    monkeypatch.setattr(tier, "_use", compile_slowly)
+    monkeypatch.setattr(tier, "mark_code", done.append)
+    usual = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        tier.warm_up()
+    assert done == ["encoding", "encoding"] * (presses == 1)
+    assert signal.getsignal(signal.SIGINT) is usual
