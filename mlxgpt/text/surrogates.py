@@ -13,6 +13,8 @@ def repair_surrogates(text: str) -> str:
     """Join each surrogate pair of `text` to its character and replace each lone half by U+FFFD."""
     if not isinstance(text, str):
         raise TokenizerError(f"a text must be a str, got {type(text).__name__}")
+    if text.isascii():
+        return text
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
