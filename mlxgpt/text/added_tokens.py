@@ -23,7 +23,7 @@ AllowedSpecial = Literal["all"] | Collection[str]
 _Tree: TypeAlias = "dict[str, _Tree]"
 _LONGEST_IN_TREE = 200
 """Characters of a literal up to which expressions may nest."""
-_WORD, _SPACE = regex.compile(r"\w"), regex.compile(r"\s")
+_WORD, _SPACE, _NO_SPACE = regex.compile(r"\w"), regex.compile(r"\s"), regex.compile(r"\S")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +157,7 @@ def _any_of(tree: "_Tree") -> str:
 
 def _cut_once(text: str, finder: _Finder) -> Iterator[str | AddedToken]:
     done = 0
+    spaces_end = 0  # of the white space that was looked at last: long runs hold many tokens
     for match in finder.expression.finditer(text):
         start, stop = match.span()
         token = finder.tokens[match.group()]
@@ -168,8 +169,10 @@ def _cut_once(text: str, finder: _Finder) -> Iterator[str | AddedToken]:
             while start > done and _is(_SPACE, text, start - 1):
                 start -= 1
         if token.rstrip:
-            while _is(_SPACE, text, stop):
-                stop += 1
+            if stop > spaces_end:
+                beyond = _NO_SPACE.search(text, stop)
+                spaces_end = beyond.start() if beyond else len(text)
+            stop = max(stop, spaces_end)
         if done < start:
             yield text[done:start]
         yield token

@@ -97,8 +97,17 @@ class LibraryEngine:
         """Return the ids of `text`, which holds no lone surrogates."""
         assert dropout is None
         wanted = self.added.wanted(allowed_special) if allowed_special else frozenset()
-        library = self._variant(frozenset(t.content for t in self._tokens if t.special) & wanted)
-        return _ask(lambda: library.encode(text, add_special_tokens=add_special_tokens).ids)
+        allowed = frozenset(t.content for t in self._tokens if t.special) & wanted
+        library = self._variant(allowed)
+        found = _ask(lambda: library.encode(text, add_special_tokens=add_special_tokens))
+        acting = {t.id for t in self._tokens if t.content in allowed} | {self._unknown_id}
+        control = self.special_ids - acting
+        if control.isdisjoint(found.ids):
+            return found.ids
+        # The model may have the literal of a special token as a piece of its own.
+        by_template = found.special_tokens_mask
+        pairs = zip(found.ids, by_template, strict=True)
+        return [self._unknown(i) if i in control and not mask else i for i, mask in pairs]
 
     def encode_array(
         self, text: str, allowed_special: AllowedSpecial, dropout: Dropout | None
@@ -109,6 +118,24 @@ class LibraryEngine:
     def use_compiled(self, num_bytes: int, notice: Callable[[str], None] | None) -> bool:  # noqa: ARG002
         """Return False: the library is compiled in its own way."""
         return False
+
+    @cached_property
+    def _unknown_id(self) -> int | None:
+        model = self.content["model"]
+        if isinstance(model.get("unk_id"), int):
+            return model["unk_id"]
+        name = model.get("unk_token")
+        return self._library.token_to_id(name) if isinstance(name, str) else None
+
+    def _unknown(self, token_id: int) -> int:
+        """Return what ordinary text with the literal of a special token becomes instead of it."""
+        if self._unknown_id is None:
+            name = next(t.content for t in self._tokens if t.id == token_id)
+            raise TokenizerError(
+                f"the text holds '{name}', which this tokenizer cannot tell from its special "
+                "token; take it out, or allow it"
+            )
+        return self._unknown_id
 
     def join(self, ids: Sequence[int]) -> bytes:
         """Return the text of known ids as UTF-8."""

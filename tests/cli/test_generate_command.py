@@ -98,10 +98,10 @@ def test_any_prompt_is_continued(prompt: str, run: Run, folder: Path) -> None:
     assert f"[{written} prompt tokens, " in ran.err
 
 
-def test_a_prompt_that_is_not_unicode_is_repaired(run: Run, folder: Path) -> None:
+def test_a_prompt_that_is_not_unicode_is_refused(run: Run, folder: Path) -> None:
     ran = run(folder, "-p", "a\udcffb", "--tokens", 2, "--seed", 1)
-    assert ran.code == 0
-    assert ran.out.startswith("a\ufffdb")
+    assert (ran.code, ran.out) == (2, "")
+    assert "the text on the command line is not UTF-8" in ran.err
 
 
 def test_no_tokens_gives_the_prompt_alone(run: Run, folder: Path) -> None:

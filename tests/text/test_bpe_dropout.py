@@ -190,6 +190,28 @@ def test_special_tokens_and_positions_behind_them(tokenizer) -> None:
     assert tokenizer.encode_array("low low low", dropout=0.5, seed=3).tolist() == ids
 
 
+def test_the_stream_goes_on_behind_an_added_token(tokenizer) -> None:
+    """Equal words before and behind it are cut differently, as in one text without it."""
+    same = 0
+    for seed in range(100):
+        ids = tokenizer.encode("lower<|endoftext|>lower", "all", dropout=0.5, seed=seed)
+        at = ids.index(tokenizer.eot_id)
+        same += ids[:at] == ids[at + 1 :]
+    assert same < 60
+
+
+def test_added_tokens_that_always_act_are_never_cut(tmp_path: Path) -> None:
+    train_bpe(["lower lowest low"] * 5, 270).save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    (special,) = content["added_tokens"]
+    n = special["id"] + 1
+    content["added_tokens"].append({**special, "id": n, "content": "lowlow", "special": False})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    tokenizer = Tokenizer.load(tmp_path)
+    for rate in (0.0, 0.5, 1.0):
+        assert tokenizer.encode("lower lowlowlow", dropout=rate, seed=1).count(n) == 1
+
+
 def test_seeds_of_numpy_are_seeds() -> None:
     assert Dropout(0.5, np.int64(-5)).draw(3, 1) == Dropout(0.5, -5).draw(3, 1)
 

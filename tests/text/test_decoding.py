@@ -127,3 +127,9 @@ def test_the_cache_of_words_stays_bounded() -> None:
     long = "e" * (LONGEST_CACHED + 1)
     assert [cache[word] for word in ("a", "bb", "ccc", "dddd", long)] == [1, 2, 3, 4, len(long)]
     assert list(cache) == ["dddd"]
+
+
+@given(st.text(st.characters() | st.sampled_from("\ud83d\udc4d"), max_size=10))
+def test_arrays_and_lists_repair_surrogates_alike(text: str) -> None:
+    tokenizer = train_bpe([], 257)
+    assert tokenizer.encode_array(text).tolist() == tokenizer.encode(text)

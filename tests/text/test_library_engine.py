@@ -176,3 +176,29 @@ def test_what_the_library_refuses_too_is_an_error_of_one_line(tmp_path: Path) ->
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(TokenizerError, match="a hole or a double: 9 is missing"):
         Tokenizer.load(tmp_path)
+
+
+def test_the_literal_of_a_special_token_is_text_even_where_it_is_a_piece(tmp_path: Path) -> None:
+    content = unigram()
+    vocab = content["model"]["vocab"]
+    end = len(vocab)
+    vocab.append(["</s>", 0.0])
+    content["added_tokens"].append(added("</s>", end))
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"Sequence": {"id": "A", "type_id": 0}},
+            {"SpecialToken": {"id": "</s>", "type_id": 0}},
+        ],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"</s>": {"id": "</s>", "ids": [end], "tokens": ["</s>"]}},
+    }
+    tokenizer = load(tmp_path, content)
+    assert end in tokenizer.encode("hug</s>hug", "all")
+    assert end not in tokenizer.encode("hug</s>hug")
+    assert tokenizer.encode("hug</s>hug", add_special_tokens=True).count(end) == 1
+    assert tokenizer.encode("hug", add_special_tokens=True) == [*tokenizer.encode("hug"), end]
+    content["model"]["unk_id"] = None
+    vocab.extend([character, -20.0] for character in "hug</>")
+    with pytest.raises(TokenizerError, match="holds '</s>', which this tokenizer cannot tell"):
+        load(tmp_path, content).encode("hug</s>")

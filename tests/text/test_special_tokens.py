@@ -125,3 +125,10 @@ def test_what_is_no_text_is_refused(text) -> None:
     for encode in (tokenizer.encode, tokenizer.encode_array):
         with pytest.raises(TokenizerError, match="a text must be a str"):
             encode(text)
+
+
+@pytest.mark.timeout(60)
+def test_a_long_run_of_white_space_is_looked_at_once() -> None:
+    """Looked at anew for each of the tokens in it, it would take half an hour."""
+    space = AddedToken(id=0, content="  ", special=False, rstrip=True)
+    assert len(list(AddedTokens([space]).cut(" " * 100_000, frozenset(["  "])))) == 50_000

@@ -21,7 +21,7 @@ from tiny_runs import (
     tiny,
 )
 
-from mlxgpt.data import Prefetcher, StreamingWindows, WindowBatches
+from mlxgpt.data import Prefetcher, Split, StreamingWindows, WindowBatches
 from mlxgpt.errors import CheckpointError, ConfigError, DataError
 from mlxgpt.text import Tokenizer
 from mlxgpt.train import RunDirectory, TrainConfig, Trainer, describe, prepare_run
@@ -85,6 +85,10 @@ def test_b16_validation_and_the_saved_tokenizer_have_no_dropout(
     assert saved["model"]["dropout"] is None
     assert Tokenizer.load(tmp_path / "1.0") == Tokenizer.load(tmp_path / "cached")
     run, prepared = RunDirectory(tmp_path / "1.0"), prepare(streamed(corpus, 1.0, **frozen))
+    documents = Split(prepared.corpus, prepared.config.data, prepared.config.seed).val_documents()
+    eot, encode = prepared.tokenizer.eot_id, prepared.tokenizer.encode
+    plain = [i for document in documents for i in [*encode(document.text), eot]]
+    assert prepared.val.tokens.tolist() == plain
     run.create(prepared.config)
     trainer = Trainer(prepared, run, environment=EAGER)
     assert trainer.validate().loss == trainer.validate().loss

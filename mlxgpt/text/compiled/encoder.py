@@ -1,6 +1,6 @@
 """Bytes of a text -> its ids by byte-pair encoding, from many threads at once.
 
-The compiled twin of `bpe/byte_pair_model.py`, with dropout as `bpe/dropout.py` defines it. It knows
+The compiled twin of `bpe/bpe_model.py`, with dropout as `bpe/dropout.py` defines it. It knows
 no files, no added tokens and no strings.
 """
 

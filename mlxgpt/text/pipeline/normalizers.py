@@ -6,6 +6,7 @@ the other way round; on what both know they agree.
 
 import unicodedata
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 import regex
@@ -15,6 +16,7 @@ from mlxgpt.text.pipeline.patterns import Pattern
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 _ACCENTS = regex.compile(r"\p{M}+")
+_MANY_MARKS = regex.compile(r"\p{M}{32,}")
 _LEFT_SPACE, _RIGHT_SPACE = regex.compile(r"\A\s+"), regex.compile(r"\s+\Z")
 
 
@@ -26,11 +28,23 @@ class UnicodeForm:
 
     def apply(self, text: str) -> str:
         """Return the text in this form."""
-        return unicodedata.normalize(self.form, text)
+        return unicodedata.normalize(self.form, _MANY_MARKS.sub(_in_order, text))
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the form of the file."""
         return {"type": self.form}
+
+
+def _in_order(marks: "regex.Match[str]") -> str:
+    """Return marks in canonical order (UAX 15), which Python's sorting of many takes long for.
+
+    Only marks between two of class 0 may change places.
+    """
+    groups = groupby(marks.group(), key=lambda mark: unicodedata.combining(mark) == 0)
+    return "".join(
+        "".join(group if fixed else sorted(group, key=unicodedata.combining))
+        for fixed, group in groups
+    )
 
 
 @dataclass(frozen=True)
