@@ -24,7 +24,7 @@ from mlxgpt.text.compiled.pair_heap import push, replace_first
 BORDER, INSIDE = -1, -2
 """Cells between two words, and cells of a token that are neither its first nor its last."""
 KEY, COUNT, START, SIZE = range(4)
-"""Columns of `rows`; the key is left << 32 | right, as in `merging.pair_key`, or -1: empty."""
+"""Columns of `rows`; the key is left << 32 | right, or -1: empty."""
 MERGES, PAIRS, SEAMS, HEAP, CELL, NEED = range(6)
 """Numbers in `state`: how many there are of each; where `list_pairs` goes on; seams of a merge."""
 DONE, FULL, EXHAUSTED = range(3)
