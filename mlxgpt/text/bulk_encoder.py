@@ -13,12 +13,18 @@ from mlxgpt.text.bpe.bpe_model import BPEModel
 from mlxgpt.text.bpe.dropout import Dropout
 from mlxgpt.text.compiled.encoder import CompiledEncoder
 from mlxgpt.text.compiled.loads import pad
+from mlxgpt.text.compiled.merge_tables import MOST_MERGES, MOST_NUMBERS
 from mlxgpt.text.compiled.split_rules import rule_for
 from mlxgpt.text.compiled.splitter import ends_in_stretches, ends_of_words
 from mlxgpt.text.pipeline.pre_tokenizers import PreTokenizer, SpaceBorder
 
 _GROUP = 1 << 15
 """Characters of short stretches that are encoded by one call."""
+
+
+def fits(model: BPEModel) -> bool:
+    """Return whether the kernels' tables have room for so many tokens and merges."""
+    return len(model.tokens) <= MOST_NUMBERS and len(model.products) <= MOST_MERGES
 
 
 @final

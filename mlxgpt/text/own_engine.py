@@ -111,9 +111,10 @@ class OwnEngine:
         """Encode by kernels from now on if `num_bytes` of text are worth it; return whether so."""
         if self._bulk is None and self.num_merges and worthwhile(num_bytes):
             warm_up(notice)
-            from mlxgpt.text.bulk_encoder import BulkEncoder  # imports numba
+            from mlxgpt.text.bulk_encoder import BulkEncoder, fits  # imports numba
 
-            self._bulk = BulkEncoder(self.model, self.pipeline.pre_tokenizer)
+            if fits(self.model):
+                self._bulk = BulkEncoder(self.model, self.pipeline.pre_tokenizer)
         return self._bulk is not None
 
     def _encode_parts(

@@ -167,6 +167,15 @@ def test_a_little_text_and_what_merges_nothing_stay_plain(
     assert not load(byte_level(), tmp_path).use_compiled(MUCH)
 
 
+def test_what_is_too_large_for_the_kernels_stays_plain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlxgpt.text.bulk_encoder.MOST_MERGES", 1)
+    tokenizer = load(byte_level(), tmp_path)
+    assert not tokenizer.use_compiled(MUCH)
+    assert tokenizer.decode(tokenizer.encode_array(PROSE).tolist()) == PROSE
+
+
 def test_dropout_is_refused_where_nothing_is_merged() -> None:
     char = train_char(["hug"])
     assert not char.supports_dropout

@@ -35,7 +35,10 @@ def trained(tmp_path: Path, corpus: Path) -> Path:
     return tmp_path / "tok"
 
 
-def test_train_reports_what_it_did(tmp_path: Path, corpus: Path) -> None:
+def test_train_reports_what_it_did(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["mlxgpt"])
     printed = run("train", corpus, "--out", tmp_path / "tok", "--vocab-size", 265)
     assert "265 ids" in printed
     assert "merges       8" in printed
