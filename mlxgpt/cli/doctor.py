@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlxgpt.cli.shell import table_console
+from mlxgpt.cli.shell import import_heavy, table_console
 
 if TYPE_CHECKING:
     from mlxgpt.machine.checkup import Checkup
@@ -16,6 +16,7 @@ def doctor(
     ] = False,
 ) -> None:
     """Show what mlxgpt finds on this machine, and how fast it is."""
+    import_heavy("mlxgpt.machine.checkup")
     from mlxgpt.machine.checkup import examine  # imports MLX
     from mlxgpt.text.compiled.tier import kernel_state
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mlxgpt.cli.shell import given_text
+from mlxgpt.cli.shell import given_text, import_heavy
 
 
 def generate(
@@ -26,6 +26,7 @@ def generate(
     ] = None,
 ) -> None:
     """Let a model write, from a prompt or from nothing."""
+    import_heavy("mlxgpt.checkpoint", "mlxgpt.infer")
     import secrets
     import sys
     import time

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib
 import os
 import shlex
 import shutil
@@ -50,6 +51,15 @@ def interruptible(function: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(130) from None
 
     return wrapped
+
+
+def import_heavy(*modules: str) -> None:
+    """Import modules that use MLX; a Ctrl-C in the middle could abort the process, or be lost."""
+    from mlxgpt.machine.interrupts import held_interrupts
+
+    with held_interrupts():
+        for module in modules:
+            importlib.import_module(module)
 
 
 @contextlib.contextmanager

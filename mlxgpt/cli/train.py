@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlxgpt.cli.shell import command
+from mlxgpt.cli.shell import command, import_heavy
 
 if TYPE_CHECKING:
     from mlxgpt.cli.progress import TrainingProgress
@@ -98,6 +98,7 @@ def train(
     ] = None,
 ) -> None:
     """Train a model from scratch on your text."""
+    import_heavy("mlxgpt.cli.progress", "mlxgpt.train")
     flags: dict[str, Any] = {
         "data.corpus": corpus,
         "data.val_fraction": val_fraction,

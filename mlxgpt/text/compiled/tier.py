@@ -7,16 +7,14 @@ neither numba nor any kernel before it has to.
 `MLXGPT_KERNELS` says which: `auto` (the default), or `off` for the plain tier always.
 """
 
-import contextlib
 import os
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
-from types import FrameType
 from typing import Literal
 
 from mlxgpt.errors import ConfigError
+from mlxgpt.machine.interrupts import held_interrupts
 from mlxgpt.text.compiled.code_cache import has_code, mark_code
 
 VARIABLE = "MLXGPT_KERNELS"
@@ -76,7 +74,7 @@ def warm_up(notice: Callable[[str], None] | None = None, purpose: Purpose = "enc
 
     Returns at once if they are loaded. Several threads and processes may do it at the same time.
     """
-    with _warming, _held_interrupts():
+    with _warming, held_interrupts():  # numba in the middle of it cannot bear one
         if purpose in _ready:
             return
         if notice is not None and not has_code(purpose):
@@ -85,33 +83,6 @@ def warm_up(notice: Callable[[str], None] | None = None, purpose: Purpose = "enc
         _use(purpose)
         mark_code(purpose)
         _ready.add(purpose)
-
-
-@contextlib.contextmanager
-def _held_interrupts() -> Iterator[None]:
-    """Let Ctrl-C wait until the end of the block; a second one does not.
-
-    An exception in the middle of numba's compiling is lost, or leaves it in disorder.
-    """
-    usual = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or usual is None:
-        yield  # exceptions of signals only reach the main thread; None: not Python's to hold
-        return
-    held = False
-
-    def hold(number: int, frame: FrameType | None) -> None:
-        nonlocal held
-        if held and callable(usual):
-            usual(number, frame)
-        held = True
-
-    signal.signal(signal.SIGINT, hold)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, usual)
-        if held:
-            signal.raise_signal(signal.SIGINT)
 
 
 def _wanted() -> bool:
