@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from mlxgpt.cli.shell import command, given_text, interruptible, read_stdin
+from mlxgpt.cli.shell import command, given_text, import_heavy, interruptible, read_stdin
 from mlxgpt.errors import DataError, MLXGPTWarning
 
 
@@ -137,3 +137,14 @@ def test_bytes_of_an_argument_that_are_no_text_are_refused() -> None:
     assert given_text("naïve") == "naïve"
     with pytest.raises(DataError, match="on the command line is not UTF-8"):
         given_text("\udcff\udcfe")  # what Python makes of the bytes FF FE
+
+
+def test_ctrl_c_during_a_heavy_import_comes_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "heavy_to_import.py"
+    module.write_text("import signal\nsignal.raise_signal(signal.SIGINT)\ndone = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        import_heavy("heavy_to_import")
+    assert sys.modules.pop("heavy_to_import").done
