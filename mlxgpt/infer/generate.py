@@ -36,7 +36,7 @@ def generate(
 ) -> Iterator[Generated]:
     """Generate after `prompt_ids` (at least one), at most `params.max_tokens` tokens.
 
-    Past `max_seq_len` tokens attention slides: a token sees the last `max_seq_len` ones. A token of
+    Past `config.context` tokens attention slides: a token sees the last so many ones. A token of
     `stop_ids` ends the text and is given out with the reason "stop". Ids from `num_ids` on (a
     vocabulary padded beyond its tokenizer) are never drawn. Raises `ConfigError` for an empty
     prompt or an id that the model does not have.
@@ -44,7 +44,7 @@ def generate(
     _check(model, prompt_ids, num_ids)
     if params.max_tokens == 0:
         return
-    cache = KVCache(model.config.n_layer, window=model.config.max_seq_len)
+    cache = KVCache(model.config.n_layer, window=model.config.context)
 
     def next_logits(ids: mx.array) -> mx.array:
         return model.head(model.features(ids, cache)[:, -1])[:, :num_ids]
@@ -74,7 +74,7 @@ def generate_plain(
 ) -> Iterator[Generated]:
     """Do what `generate` does, without a cache: the oracle of the tests."""
     _check(model, prompt_ids, num_ids)
-    attend = CausalAttend(window=model.config.max_seq_len)
+    attend = CausalAttend(window=model.config.context)
     ids = [int(i) for i in prompt_ids]
     for i in range(params.max_tokens):
         logits = model(mx.array([ids], dtype=mx.int32), attend)[:, -1, :num_ids]

@@ -6,7 +6,7 @@ the rest. The twin without a cache is `CausalAttend(window)` over the whole text
 
 import mlx.core as mx
 
-from mlxgpt.model import attention, causal_mask
+from mlxgpt.model import attention, causal_mask, narrower
 
 _GROWTH = 256
 """Buffers grow, and slide, once in so many tokens: the cost of a token stays constant."""
@@ -66,9 +66,12 @@ class KVCache:
     def offset(self, layer: int) -> int:
         return self._layers[layer].seen
 
-    def __call__(self, layer: int, q: mx.array, k: mx.array, v: mx.array) -> mx.array:
-        keys, values = self._layers[layer].append(k, v, self.window)
-        return attention(q, keys, values, causal_mask(q.shape[2], keys.shape[2], self.window))
+    def __call__(
+        self, layer: int, q: mx.array, k: mx.array, v: mx.array, window: int | None
+    ) -> mx.array:
+        window = narrower(self.window, window)
+        keys, values = self._layers[layer].append(k, v, window)
+        return attention(q, keys, values, causal_mask(q.shape[2], keys.shape[2], window))
 
     @property
     def length(self) -> int:

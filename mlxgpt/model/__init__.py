@@ -1,6 +1,6 @@
 """The network: ids -> logits. Knows nothing of text, files, training or scheduling."""
 
-from mlxgpt.model.attend import Attend, CausalAttend, SegmentAttend, causal_mask
+from mlxgpt.model.attend import Attend, CausalAttend, SegmentAttend, causal_mask, narrower
 from mlxgpt.model.config import GPTConfig
 from mlxgpt.model.cost import (
     kv_bytes_per_token,
@@ -13,6 +13,7 @@ from mlxgpt.model.gpt import GPT
 from mlxgpt.model.initial_weights import init_weights
 from mlxgpt.model.kernels import attention, cross_entropy
 from mlxgpt.model.presets import PRESETS, preset
+from mlxgpt.model.rope_scaling import RopeScaling
 from mlxgpt.model.weight_shapes import weight_shapes
 
 __all__ = [
@@ -22,12 +23,14 @@ __all__ = [
     "CausalAttend",
     "Dropout",
     "GPTConfig",
+    "RopeScaling",
     "SegmentAttend",
     "attention",
     "causal_mask",
     "cross_entropy",
     "init_weights",
     "kv_bytes_per_token",
+    "narrower",
     "non_embedding",
     "num_parameters",
     "preset",

@@ -20,11 +20,14 @@ class Attend(Protocol):
         position of every token, (B, T)."""
         ...
 
-    def __call__(self, layer: int, q: mx.array, k: mx.array, v: mx.array) -> mx.array:
+    def __call__(
+        self, layer: int, q: mx.array, k: mx.array, v: mx.array, window: int | None
+    ) -> mx.array:
         """Attend in layer `layer`.
 
         q (B, H, T, D), k and v (B, Hkv, T, D), rotated; query head h uses key/value head
-        h // (H // Hkv). Returns (B, H, T, D).
+        h // (H // Hkv). `window` is how many tokens, itself included, this layer of the network
+        looks back at most; None: all. Returns (B, H, T, D).
         """
         ...
 
@@ -38,8 +41,16 @@ class CausalAttend:
     def offset(self, layer: int) -> int:  # noqa: ARG002
         return 0
 
-    def __call__(self, layer: int, q: mx.array, k: mx.array, v: mx.array) -> mx.array:  # noqa: ARG002
-        return attention(q, k, v, causal_mask(q.shape[2], k.shape[2], self.window))
+    def __call__(
+        self,
+        layer: int,  # noqa: ARG002
+        q: mx.array,
+        k: mx.array,
+        v: mx.array,
+        window: int | None,
+    ) -> mx.array:
+        mask = causal_mask(q.shape[2], k.shape[2], narrower(self.window, window))
+        return attention(q, k, v, mask)
 
 
 class SegmentAttend:
@@ -61,8 +72,26 @@ class SegmentAttend:
     def offset(self, layer: int) -> mx.array:  # noqa: ARG002
         return self.positions
 
-    def __call__(self, layer: int, q: mx.array, k: mx.array, v: mx.array) -> mx.array:  # noqa: ARG002
-        return attention(q, k, v, self.mask)
+    def __call__(
+        self,
+        layer: int,  # noqa: ARG002
+        q: mx.array,
+        k: mx.array,
+        v: mx.array,
+        window: int | None,
+    ) -> mx.array:
+        length = q.shape[2]
+        if window is None or length <= window:
+            return attention(q, k, v, self.mask)
+        # A segment is a run, so two of its tokens are as far apart as their places in the row.
+        index = mx.arange(length)
+        near = index[None, :] > index[:, None] - window
+        return attention(q, k, v, self.mask & near)
+
+
+def narrower(a: int | None, b: int | None) -> int | None:
+    """Return the smaller of two windows; None is one without an end."""
+    return b if a is None else a if b is None else min(a, b)
 
 
 def causal_mask(queries: int, keys: int, window: int | None) -> mx.array | str | None:

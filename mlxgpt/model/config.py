@@ -4,11 +4,15 @@ from dataclasses import asdict, dataclass, replace
 
 from mlxgpt.config import require
 from mlxgpt.errors import ConfigError
+from mlxgpt.model.rope_scaling import RopeScaling
 
 
 @dataclass(frozen=True, kw_only=True)
 class GPTConfig:
-    """Sizes of a GPT of the Llama recipe (Touvron et al., 2023): RMSNorm, RoPE, SwiGLU, GQA.
+    """The shape of a GPT of the Llama recipe (Touvron et al., 2023): RMSNorm, RoPE, SwiGLU, GQA.
+
+    The last fields are where other families differ from Llama: Qwen 2 has `qkv_bias`, Qwen 3
+    `qk_norm`, Mistral a `sliding_window`, SmolLM 3 `no_rope_layers`.
 
     Fields that are `None` are resolved on construction, so a config that exists is complete, save
     for `vocab_size`, which a tokenizer may have to give first. Raises `ConfigError`.
@@ -36,6 +40,22 @@ class GPTConfig:
     """Added to the mean square in RMSNorm."""
     tie_embeddings: bool = True
     """Use the embedding matrix as the output head too."""
+    rope_scaling: RopeScaling | None = None
+    """How rotary positions are stretched; None: not at all."""
+    no_rope_layers: tuple[int, ...] = ()
+    """Layers (counted from 0) that know no positions."""
+    sliding_window: int | None = None
+    """How many tokens, itself included, a token sees in the `sliding_layers`; None: all."""
+    sliding_layers: tuple[int, ...] | None = None
+    """Layers with that window; None: every layer."""
+    qkv_bias: bool = False
+    """Add a bias to queries, keys and values."""
+    o_bias: bool = False
+    """Add a bias to the output of attention."""
+    mlp_bias: bool = False
+    """Add a bias to each matrix of the SwiGLU."""
+    qk_norm: bool = False
+    """Normalize each head of queries and keys (RMSNorm with gains) before it is rotated."""
 
     def __post_init__(self) -> None:
         for name in ("n_layer", "n_embd", "n_head", "max_seq_len"):
@@ -79,6 +99,42 @@ class GPTConfig:
             0 < self.rms_norm_eps <= 1,
             f"'rms_norm_eps' must be above 0 and at most 1; got {self.rms_norm_eps}",
         )
+
+        require(
+            self.sliding_window is None or self.sliding_window >= 1,
+            f"'sliding_window' must be at least 1; got {self.sliding_window}",
+        )
+        require(
+            self.sliding_layers is None or self.sliding_window is not None,
+            "'sliding_layers' has no effect without a 'sliding_window'",
+        )
+        for name in ("no_rope_layers", "sliding_layers"):
+            layers = sorted(set(getattr(self, name) or ()))
+            require(
+                not layers or 0 <= layers[0] <= layers[-1] < self.n_layer,
+                f"'{name}' names layers from 0 to {self.n_layer - 1}; got {layers}",
+            )
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, tuple(layers))
+        if self.sliding_layers is not None:  # one form for each network
+            if not self.sliding_layers:
+                object.__setattr__(self, "sliding_window", None)
+            if len(self.sliding_layers) in (0, self.n_layer):
+                object.__setattr__(self, "sliding_layers", None)
+
+    def window(self, layer: int) -> int | None:
+        """Return how many tokens layer `layer` looks back, itself included; None: all."""
+        slides = self.sliding_layers is None or layer in self.sliding_layers
+        return self.sliding_window if slides else None
+
+    @property
+    def context(self) -> int:
+        """Number of tokens that the network can use at once: `max_seq_len`, which for two ways
+        of stretching is often still the context before it."""
+        scaling = self.rope_scaling
+        if scaling is None or scaling.rope_type not in ("dynamic", "yarn"):
+            return self.max_seq_len
+        return max(self.max_seq_len, int(scaling.original * scaling.factor))
 
     @property
     def kv_heads(self) -> int:

@@ -17,7 +17,15 @@ def non_embedding(config: GPTConfig) -> int:
     """Return the number of parameters outside the embedding and the output head."""
     c, d = config.n_embd, config.head_size
     attention = c * d * (2 * config.n_head + 2 * config.kv_heads)
-    return config.n_layer * (attention + 3 * c * config.mlp_size + 2 * c) + c
+    return config.n_layer * (attention + 3 * c * config.mlp_size) + _vectors(config)
+
+
+def _vectors(config: GPTConfig) -> int:
+    """Return the number of gains and biases."""
+    c, d, f = config.n_embd, config.head_size, config.mlp_size
+    layer = 2 * c + config.o_bias * c + config.mlp_bias * (2 * f + c) + config.qk_norm * 2 * d
+    layer += config.qkv_bias * d * (config.n_head + 2 * config.kv_heads)
+    return config.n_layer * layer + c
 
 
 def forward_flops_per_token(config: GPTConfig, context: int) -> int:
@@ -25,10 +33,9 @@ def forward_flops_per_token(config: GPTConfig, context: int) -> int:
 
     A multiply-add counts 2. Matrices (the head included, the embedding look-up not) cost 2 per
     weight; attention costs 4 D per head and visible key, and the causal mean is (context + 1) / 2
-    keys. Norms, rotary, softmax and SwiGLU's products are left out, as is usual.
+    keys. Norms, biases, rotary, softmax and SwiGLU's products are left out, as is usual.
     """
-    gains = (2 * config.n_layer + 1) * config.n_embd
-    matrices = non_embedding(config) - gains + config.vocab * config.n_embd
+    matrices = non_embedding(config) - _vectors(config) + config.vocab * config.n_embd
     attention = config.n_layer * config.n_head * config.head_size * 2 * (context + 1)
     return 2 * matrices + attention
 

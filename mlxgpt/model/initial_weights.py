@@ -16,12 +16,14 @@ def init_weights(model: GPT, seed: int) -> None:
     * the embedding: normal, standard deviation min(0.02, 1 / C). Where it is the head as well, the
       logit of a token after itself is about C times that, at most 1, and the first loss stays
       within 2 % of ln V at any width;
-    * gains: one.
+    * gains: one; biases: zero.
     """
     width = model.config.n_embd
     weights = {}
     for name, old in model.weights().items():
-        if old.ndim == 1:
+        if name.endswith(".bias"):
+            new = mx.zeros(old.shape)
+        elif old.ndim == 1:
             new = mx.ones(old.shape)
         elif name.endswith(("o_proj.weight", "down_proj.weight", "lm_head.weight")):
             new = mx.zeros(old.shape)

@@ -11,18 +11,28 @@ from mlxgpt.model.rotary import Rotary
 
 
 class Attention(nn.Module):
-    """Grouped-query attention (Ainslie et al., 2023): n_kv_head = n_head is MHA, 1 is MQA."""
+    """Grouped-query attention (Ainslie et al., 2023): n_kv_head = n_head is MHA, 1 is MQA.
+
+    With `qk_norm` each head of q and k is normalized before it is rotated; some layers may go
+    without rotary positions.
+    """
 
     def __init__(self, config: GPTConfig, layer: int) -> None:
         super().__init__()
         c, d = config.n_embd, config.head_size
         self._layer = layer
         self._heads, self._kv_heads, self._head_dim = config.n_head, config.kv_heads, d
-        self._rotary = Rotary(d, config.rope_theta)
-        self.q_proj = nn.Linear(c, config.n_head * d, bias=False)
-        self.k_proj = nn.Linear(c, config.kv_heads * d, bias=False)
-        self.v_proj = nn.Linear(c, config.kv_heads * d, bias=False)
-        self.o_proj = nn.Linear(config.n_head * d, c, bias=False)
+        self._window = config.window(layer)
+        has_rotary = layer not in config.no_rope_layers
+        self._rotary = Rotary(d, config.rope_theta, config.rope_scaling) if has_rotary else None
+        self.q_proj = nn.Linear(c, config.n_head * d, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(c, config.kv_heads * d, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(c, config.kv_heads * d, bias=config.qkv_bias)
+        self.o_proj = nn.Linear(config.n_head * d, c, bias=config.o_bias)
+        self._qk_norm = config.qk_norm
+        if config.qk_norm:
+            self.q_norm = nn.RMSNorm(d, config.rms_norm_eps)
+            self.k_norm = nn.RMSNorm(d, config.rms_norm_eps)
 
     def __call__(self, x: mx.array, attend: Attend) -> mx.array:
         b, t, _ = x.shape
@@ -30,11 +40,15 @@ class Attention(nn.Module):
         def heads(y: mx.array, count: int) -> mx.array:  # (B, T, H D) -> (B, H, T, D)
             return y.reshape(b, t, count, self._head_dim).transpose(0, 2, 1, 3)
 
-        offset = attend.offset(self._layer)
-        q = self._rotary(heads(self.q_proj(x), self._heads), offset)
-        k = self._rotary(heads(self.k_proj(x), self._kv_heads), offset)
+        q = heads(self.q_proj(x), self._heads)
+        k = heads(self.k_proj(x), self._kv_heads)
         v = heads(self.v_proj(x), self._kv_heads)
-        out = attend(self._layer, q, k, v)
+        if self._qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if self._rotary is not None:
+            offset = attend.offset(self._layer)
+            q, k = self._rotary(q, offset), self._rotary(k, offset)
+        out = attend(self._layer, q, k, v, self._window)
         return self.o_proj(out.transpose(0, 2, 1, 3).reshape(b, t, -1))
 
 
@@ -43,9 +57,9 @@ class MLP(nn.Module):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.n_embd, config.mlp_size, bias=False)
-        self.up_proj = nn.Linear(config.n_embd, config.mlp_size, bias=False)
-        self.down_proj = nn.Linear(config.mlp_size, config.n_embd, bias=False)
+        self.gate_proj = nn.Linear(config.n_embd, config.mlp_size, bias=config.mlp_bias)
+        self.up_proj = nn.Linear(config.n_embd, config.mlp_size, bias=config.mlp_bias)
+        self.down_proj = nn.Linear(config.mlp_size, config.n_embd, bias=config.mlp_bias)
 
     def __call__(self, x: mx.array) -> mx.array:
         return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))

@@ -35,7 +35,7 @@ def test_a_token_sees_itself_and_the_window_before_it(length: int, window: int |
     i = np.arange(length)
     seen = (i[None] <= i[:, None]) & (i[None] > i[:, None] - (window or length))
     expected = reference(q, k, v, np.broadcast_to(seen, (2, length, length)))
-    np.testing.assert_allclose(np.array(CausalAttend(window)(0, q, k, v)), expected, atol=2e-5)
+    np.testing.assert_allclose(np.array(CausalAttend(window)(0, q, k, v, None)), expected, atol=2e-5)
     assert CausalAttend(window).offset(3) == 0
 
 
@@ -67,7 +67,7 @@ def test_neighbouring_query_heads_share_a_key_head(
         attend = SegmentAttend(mx.ones((1, length), mx.int32))
     q, k, _ = arrays(1, 4, 2, length, 16)
     v = mx.broadcast_to(mx.array([1.0, 2.0])[None, :, None, None], (1, 2, length, 16))
-    out = np.array(attend(0, q, k, v))
+    out = np.array(attend(0, q, k, v, None))
     for head, kv_head in enumerate([0, 0, 1, 1]):
         np.testing.assert_allclose(out[0, head], kv_head + 1, rtol=1e-5)
 
@@ -87,6 +87,6 @@ def test_segments_do_not_see_each_other(repeat: int) -> None:
     q, k, v = arrays(2, 4, 2, length, 24)
     i = np.arange(length)
     seen = (segments[:, :, None] == segments[:, None, :]) & (i[None, :] <= i[:, None])
-    out = np.array(SegmentAttend(mx.array(segments))(0, q, k, v))
+    out = np.array(SegmentAttend(mx.array(segments))(0, q, k, v, None))
     np.testing.assert_allclose(out, reference(q, k, v, seen), atol=2e-5)
     assert np.isfinite(out).all()
