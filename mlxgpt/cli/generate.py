@@ -31,7 +31,7 @@ def generate(
     import sys
     import time
 
-    from mlxgpt.checkpoint import load, load_stop_ids
+    from mlxgpt.checkpoint import load_model, load_tokenizer, open_checkpoint
     from mlxgpt.errors import ConfigError
     from mlxgpt.infer import SamplingParams, generate
     from mlxgpt.text import repair_surrogates
@@ -44,14 +44,15 @@ def generate(
         max_tokens=tokens,
         seed=secrets.randbelow(2**31) if seed is None else seed,
     )
-    network, tokenizer = load(model)
+    checkpoint = open_checkpoint(model)
+    network, tokenizer = load_model(checkpoint), load_tokenizer(checkpoint)
     text = repair_surrogates(given_text(prompt))
     ids = tokenizer.encode(text)
     if not ids:
         if tokenizer.eot_id is None:
             raise ConfigError(f"{model} has no end-of-text token to start from: give a --prompt")
         ids = [tokenizer.eot_id]
-    stop_ids = set(load_stop_ids(model))
+    stop_ids = set(checkpoint.stop_ids)
     if tokenizer.eot_id is not None:
         stop_ids.add(tokenizer.eot_id)
     decoder = tokenizer.stream_decoder(skip_special=True)

@@ -13,6 +13,7 @@ from mlxgpt.model.gpt import GPT
 from mlxgpt.model.initial_weights import init_weights
 from mlxgpt.model.kernels import attention, cross_entropy
 from mlxgpt.model.presets import PRESETS, preset
+from mlxgpt.model.quantization import Quantization, quantize_modules
 from mlxgpt.model.rope_scaling import RopeScaling
 from mlxgpt.model.weight_shapes import weight_shapes
 
@@ -23,6 +24,7 @@ __all__ = [
     "CausalAttend",
     "Dropout",
     "GPTConfig",
+    "Quantization",
     "RopeScaling",
     "SegmentAttend",
     "attention",
@@ -34,6 +36,7 @@ __all__ = [
     "non_embedding",
     "num_parameters",
     "preset",
+    "quantize_modules",
     "train_flops_per_token",
     "weight_shapes",
 ]

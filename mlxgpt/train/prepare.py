@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from mlxgpt.checkpoint import load_config, model_directory, read_weights
+import mlx.core as mx
+
+from mlxgpt.checkpoint import open_checkpoint, plain_weights
 from mlxgpt.data import (
     Corpus,
     Split,
@@ -59,7 +61,7 @@ def prepare_run(config: TrainConfig, progress: Progress) -> Prepared:
     """
     refuse_too_large(config)
     if config.init_from is not None:
-        model_directory(config.init_from)  # hours of encoding later would be a bad time to fail
+        open_checkpoint(config.init_from)  # hours of encoding later would be a bad time to fail
     corpus = _open(config, progress)
     tokenizer = make_tokenizer(config, corpus, progress)
     if config.init_from is not None:
@@ -173,7 +175,7 @@ def _batches(
 
 def _same_tokenizer(tokenizer: Tokenizer, source: str) -> None:
     """Raise `ConfigError` unless the weights in `source` were trained with this tokenizer."""
-    if Tokenizer.load(model_directory(source)) != tokenizer:
+    if open_checkpoint(source).tokenizer() != tokenizer:
         raise ConfigError(
             f"--init-from {source}: its weights belong to its own tokenizer, and this run has "
             f"another; add --tokenizer {source}"
@@ -182,11 +184,11 @@ def _same_tokenizer(tokenizer: Tokenizer, source: str) -> None:
 
 def _take_weights(model: GPT, source: str) -> None:
     """Fill `model` with the weights in `source`. Raises `ConfigError` if the shapes differ."""
-    directory = model_directory(source)
+    checkpoint = open_checkpoint(source)
     mine = asdict(model.config)
-    theirs = asdict(replace(load_config(directory), max_seq_len=model.config.max_seq_len))
+    theirs = asdict(replace(checkpoint.config, max_seq_len=model.config.max_seq_len))
     if different := [name for name in mine if mine[name] != theirs[name]]:
         what = ", ".join(f"{n} is {theirs[n]} there, {mine[n]} here" for n in different)
         remedy = " ".join(f"--set model.{n}={theirs[n]}" for n in different)
         raise ConfigError(f"--init-from {source} has another shape: {what}; add {remedy}")
-    model.set_weights(read_weights(directory, model.config))
+    model.set_weights(dict(plain_weights(checkpoint, mx.float32)))

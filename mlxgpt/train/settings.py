@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlxgpt.checkpoint import load_config
+from mlxgpt.checkpoint import open_checkpoint
 from mlxgpt.config import build, load_yaml, merge, parse_assignment, to_dict
 from mlxgpt.errors import ConfigError
 from mlxgpt.model import preset
@@ -45,7 +45,7 @@ def assemble(
 
 def _as_in(source: str) -> dict[str, Any]:
     """Return the settings that make a network and a tokenizer like those in `source`."""
-    return {"model": to_dict(load_config(source)), "tokenizer": {"source": source}}
+    return {"model": to_dict(open_checkpoint(source).config), "tokenizer": {"source": source}}
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:

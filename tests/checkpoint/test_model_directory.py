@@ -10,11 +10,9 @@ import pytest
 
 from mlxgpt.checkpoint import (
     load,
-    load_config,
     load_model,
-    load_stop_ids,
+    open_checkpoint,
     read_json,
-    read_weights,
     save_model,
     write_json,
 )
@@ -78,12 +76,12 @@ def test_a_saved_model_comes_back_bit_for_bit(tied: bool, tmp_path: Path, random
     model, tokenizer = random_gpt(vocab_size=VOCAB, tie_embeddings=tied), train_char([TEXT])
     save_model(tmp_path / "m", model, tokenizer)
     loaded, loaded_tokenizer = load(tmp_path / "m")
-    assert loaded.config == model.config == load_config(tmp_path / "m")
+    assert loaded.config == model.config == open_checkpoint(tmp_path / "m").config
     assert loaded_tokenizer == tokenizer
     assert loaded.weights().keys() == model.weights().keys()
     for name, w in model.weights().items():
         assert mx.array_equal(loaded.weights()[name].view(mx.uint32), w.view(mx.uint32)), name
-    assert load_stop_ids(tmp_path / "m") == {tokenizer.eot_id}
+    assert open_checkpoint(tmp_path / "m").stop_ids == {tokenizer.eot_id}
     names = {f.name for f in (tmp_path / "m").iterdir()}
     assert names == {
         "config.json", "generation_config.json", "model.safetensors",
@@ -103,7 +101,7 @@ def test_half_precision_is_kept_on_disk_and_named(
     assert read_json(tmp_path / "config.json")["torch_dtype"] == "bfloat16"
     index = read_json(tmp_path / "model.safetensors.index.json")
     assert index["metadata"]["total_size"] == sum(w.nbytes for w in model.weights().values())
-    weights = read_weights(tmp_path, model.config)
+    weights = dict(open_checkpoint(tmp_path).weights())
     for name, w in model.weights().items():
         assert weights[name].dtype == mx.bfloat16
         assert mx.array_equal(weights[name].view(mx.uint16), w.view(mx.uint16))
@@ -130,7 +128,7 @@ def test_weights_that_are_still_on_disk_may_be_saved_over_it(saved: Path) -> Non
     before = tensors_of(saved)
     lazy = mx.load(str(saved / "model.safetensors"))
     assert isinstance(lazy, dict)
-    model = GPT(load_config(saved))
+    model = GPT(open_checkpoint(saved).config)
     model.set_weights(lazy)
     save_model(saved, model, train_char([TEXT]))
     after = tensors_of(saved)
@@ -156,7 +154,7 @@ def test_a_full_disk_leaves_the_model_that_was_there(
     assert content(saved) == before
 
 
-@pytest.mark.parametrize("place", ["mlxgpt.checkpoint.model_dir.write_json", "os.replace"])
+@pytest.mark.parametrize("place", ["mlxgpt.checkpoint.saving.write_json", "os.replace"])
 def test_a_disk_that_is_full_later_leaves_the_weights(
     place: str, saved: Path, random_gpt: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,7 +309,9 @@ def test_a_file_cut_in_half_is_refused(name: str, saved: Path) -> None:
     for length in (0, 1, len(content) // 2, len(content) - 2):
         (saved / name).write_bytes(content[:length])
         with pytest.raises(CheckpointError, match=name):
-            load_stop_ids(saved) if name == "generation_config.json" else load_model(saved)
+            open_checkpoint(saved).stop_ids if name == "generation_config.json" else load_model(
+                saved
+            )
 
 
 def test_what_is_no_model_directory_is_said(tmp_path: Path, saved: Path) -> None:
@@ -357,4 +357,4 @@ def test_stop_ids_are_those_of_both_files(
         (saved / "generation_config.json").unlink()
     else:
         write_json(saved / "generation_config.json", {"eos_token_id": generation})
-    assert load_stop_ids(saved) == ids
+    assert open_checkpoint(saved).stop_ids == ids

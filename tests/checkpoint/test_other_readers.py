@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxgpt.checkpoint import load, load_config, load_model, read_weights, save_model
+from mlxgpt.checkpoint import load, load_model, open_checkpoint, save_model
 from mlxgpt.infer import SamplingParams, generate
 from mlxgpt.model import GPT
 from mlxgpt.text import Tokenizer, train_bpe, train_char
@@ -164,7 +164,7 @@ def test_bfloat16_of_transformers_is_read_bit_for_bit(tmp_path: Path) -> None:
     with torch.no_grad():
         theirs.model.embed_tokens.weight[0, :3] = torch.tensor([1e38, -0.0, 70000.0])
     theirs.save_pretrained(tmp_path)
-    weights = read_weights(tmp_path, load_config(tmp_path))
+    weights = dict(open_checkpoint(tmp_path).weights())
     for name, parameter in theirs.state_dict().items():
         if name != "lm_head.weight":
             bits = parameter.view(torch.int16).numpy().view(np.uint16)

@@ -35,7 +35,9 @@ def test_a_token_sees_itself_and_the_window_before_it(length: int, window: int |
     i = np.arange(length)
     seen = (i[None] <= i[:, None]) & (i[None] > i[:, None] - (window or length))
     expected = reference(q, k, v, np.broadcast_to(seen, (2, length, length)))
-    np.testing.assert_allclose(np.array(CausalAttend(window)(0, q, k, v, None)), expected, atol=2e-5)
+    np.testing.assert_allclose(
+        np.array(CausalAttend(window)(0, q, k, v, None)), expected, atol=2e-5
+    )
     assert CausalAttend(window).offset(3) == 0
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxgpt.checkpoint.hf_config import from_hf, stop_ids, to_hf
+from mlxgpt.checkpoint.hf.config import from_hf, stop_ids, to_hf
 from mlxgpt.errors import CheckpointError
 from mlxgpt.model import GPTConfig
 

@@ -1,0 +1,103 @@
+"""A checkpoint -> a network that is ready to run, one weight after the other.
+
+At no moment more is held than the network's own weights and the tensor that is on its way.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import mlx.core as mx
+
+from mlxgpt.checkpoint.checkpoint import Checkpoint
+from mlxgpt.checkpoint.opening import open_checkpoint
+from mlxgpt.errors import CheckpointError
+from mlxgpt.model import GPT, Quantization, quantize_modules
+from mlxgpt.text import Tokenizer
+
+log = logging.getLogger(__name__)
+
+
+def load(path: str | Path) -> tuple[GPT, Tokenizer]:
+    """Load a model: the network, ready to run, and its tokenizer.
+
+    `path` is a run, a model directory, a GGUF file or a model of the Hub. On a CPU device
+    half-precision and quantized weights become float32, since MLX computes those tens of times
+    faster there; elsewhere they stay as stored. Raises `CheckpointError` or `TokenizerError`
+    naming the file and what is wrong with it.
+    """
+    checkpoint = open_checkpoint(path)
+    return load_model(checkpoint), load_tokenizer(checkpoint)
+
+
+def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """Load the tokenizer of a model, which may not have more ids than the model."""
+    tokenizer = checkpoint.tokenizer()
+    if tokenizer.vocab_size > checkpoint.config.vocab:
+        raise CheckpointError(
+            f"{checkpoint.path}: the tokenizer has {tokenizer.vocab_size} ids, the model only "
+            f"{checkpoint.config.vocab}; they do not belong together"
+        )
+    return tokenizer
+
+
+def load_model(source: str | Path | Checkpoint, *, as_stored: bool | None = None) -> GPT:
+    """Load the network of a model, without its tokenizer.
+
+    `as_stored` keeps precision and quantization as they are on disk; None: on a GPU.
+    """
+    checkpoint = open_checkpoint(source) if isinstance(source, str | Path) else source
+    if as_stored is None:
+        as_stored = mx.default_device().type != mx.DeviceType.cpu
+    quantization = checkpoint.quantization
+    weights = checkpoint.weights()  # checked before a network of that size is made
+    model = GPT(checkpoint.config)
+    if as_stored:
+        quantize_modules(model, quantization)
+        model.set_weights(dict(weights))
+    else:
+        model.set_weights(_in_float32(weights, quantization))
+    return model
+
+
+def plain_weights(checkpoint: Checkpoint, dtype: mx.Dtype | None) -> Iterator[tuple[str, mx.array]]:
+    """Yield the weights of `checkpoint` with nothing quantized, in `dtype` (None: as stored, and
+    what was quantized in the dtype of its scales)."""
+    yield from _plain(checkpoint.weights(), checkpoint.quantization, dtype)
+
+
+def _in_float32(
+    weights: Iterator[tuple[str, mx.array]], quantization: Mapping[str, Quantization]
+) -> dict[str, mx.array]:
+    result, changed = {}, bool(quantization)
+    for name, array in _plain(weights, quantization, None):
+        changed |= array.dtype != mx.float32
+        array = array.astype(mx.float32)
+        mx.eval(array)
+        result[name] = array
+    if changed:
+        what = "quantized weights are" if quantization else "half precision is"
+        log.warning("weights are computed in float32 here: %s slow on a CPU", what)
+    return result
+
+
+def _plain(
+    weights: Iterator[tuple[str, mx.array]],
+    quantization: Mapping[str, Quantization],
+    dtype: mx.Dtype | None,
+) -> Iterator[tuple[str, mx.array]]:
+    for name, array in weights:
+        module, _, part = name.rpartition(".")
+        how = quantization.get(module) if part == "weight" else None
+        if how is None:
+            yield name, array if dtype is None else array.astype(dtype)
+            continue
+        parts = {"weight": array}
+        for part in how.parts[1:]:
+            following, parts[part] = next(weights)
+            assert following == f"{module}.{part}", following
+        scales = parts["scales"].dtype
+        target = dtype or (scales if mx.issubdtype(scales, mx.floating) else mx.bfloat16)
+        whole = how.dequantize(parts, target)
+        mx.eval(whole)
+        yield name, whole
