@@ -76,7 +76,8 @@ class Checkpoint(Protocol):
         """Return an iterator over (name as in `GPT.weights`, array in stored precision), evaluated.
 
         Everything cheap is checked by the call, before anything is read: names, shapes, dtypes,
-        file sizes; each array for numbers that are not finite when its turn comes. A quantized module comes as its `weight`, `scales`
-        and `biases`, one after the other. What was yielded is not held here any longer.
+        file sizes; each array for numbers that are not finite when its turn comes. A quantized
+        module comes as its `weight`, `scales` and `biases`, one after the other. What was yielded
+        is not held here any longer.
         """
         ...
