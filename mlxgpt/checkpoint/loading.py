@@ -9,8 +9,13 @@ from pathlib import Path
 
 import mlx.core as mx
 
+from mlxgpt.checkpoint.adapters import Adapter, attach, read_adapter
+from mlxgpt.checkpoint.borrowed import BorrowedModel, borrow
 from mlxgpt.checkpoint.checkpoint import Checkpoint
+from mlxgpt.checkpoint.foreign import ForeignArchitecture
+from mlxgpt.checkpoint.json_file import read_json
 from mlxgpt.checkpoint.opening import open_checkpoint
+from mlxgpt.checkpoint.shape import foreign_shape
 from mlxgpt.errors import CheckpointError
 from mlxgpt.model import GPT, Quantization, quantize_modules
 from mlxgpt.text import Tokenizer
@@ -18,30 +23,49 @@ from mlxgpt.text import Tokenizer
 log = logging.getLogger(__name__)
 
 
-def load(path: str | Path) -> tuple[GPT, Tokenizer]:
+def load(
+    path: str | Path, adapter: str | Path | Adapter | None = None
+) -> tuple[GPT | BorrowedModel, Tokenizer]:
     """Load a model: the network, ready to run, and its tokenizer.
 
     `path` is a run, a model directory, a GGUF file or a model of the Hub. On a CPU device
     half-precision and quantized weights become float32, since MLX computes those tens of times
-    faster there; elsewhere they stay as stored. Raises `CheckpointError` or `TokenizerError`
-    naming the file and what is wrong with it.
+    faster there; elsewhere they stay as stored. An architecture that is not ours is run by mlx-lm.
+    `adapter` is the folder of one, or one that was read, and is attached. Raises `CheckpointError`
+    or `TokenizerError` naming the file and what is wrong with it.
     """
+    if isinstance(adapter, str | Path):
+        adapter = read_adapter(adapter)
     checkpoint = open_checkpoint(path)
-    return load_model(checkpoint), load_tokenizer(checkpoint)
+    model = load_model(checkpoint)
+    if adapter is not None:
+        attach(model, adapter)
+    return model, load_tokenizer(checkpoint)
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """Load the tokenizer of a model, which may not have more ids than the model."""
-    tokenizer = checkpoint.tokenizer()
-    if tokenizer.vocab_size > checkpoint.config.vocab:
+    tokenizer, vocab = checkpoint.tokenizer(), _vocab(checkpoint)
+    if vocab is not None and tokenizer.vocab_size > vocab:
         raise CheckpointError(
             f"{checkpoint.path}: the tokenizer has {tokenizer.vocab_size} ids, the model only "
-            f"{checkpoint.config.vocab}; they do not belong together"
+            f"{vocab}; they do not belong together"
         )
     return tokenizer
 
 
-def load_model(source: str | Path | Checkpoint, *, as_stored: bool | None = None) -> GPT:
+def _vocab(checkpoint: Checkpoint) -> int | None:
+    try:
+        return checkpoint.config.vocab
+    except ForeignArchitecture:
+        if checkpoint.format != "safetensors":
+            return None
+        return foreign_shape(read_json(checkpoint.path / "config.json")).vocab
+
+
+def load_model(
+    source: str | Path | Checkpoint, *, as_stored: bool | None = None
+) -> GPT | BorrowedModel:
     """Load the network of a model, without its tokenizer.
 
     `as_stored` keeps precision and quantization as they are on disk; None: on a GPU.
@@ -49,9 +73,13 @@ def load_model(source: str | Path | Checkpoint, *, as_stored: bool | None = None
     checkpoint = open_checkpoint(source) if isinstance(source, str | Path) else source
     if as_stored is None:
         as_stored = mx.default_device().type != mx.DeviceType.cpu
+    try:
+        config = checkpoint.config
+    except ForeignArchitecture:
+        return borrow(checkpoint, as_stored=as_stored)
     quantization = checkpoint.quantization
     weights = checkpoint.weights()  # checked before a network of that size is made
-    model = GPT(checkpoint.config)
+    model = GPT(config)
     if as_stored:
         quantize_modules(model, quantization)
         model.set_weights(dict(weights))

@@ -17,6 +17,7 @@ from mlxgpt.errors import CheckpointError
 _DTYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 _SIZES = {"F32": 4, "F16": 2, "BF16": 2, "U8": 1, "I8": 1, "BOOL": 1, "U16": 2, "I16": 2}
 _SIZES |= {"U32": 4, "I32": 4, "F64": 8, "U64": 8, "I64": 8}
+_SIZES |= {"F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}  # MLX has none of these: named, not read
 _MAX_HEADER = 100_000_000
 
 
@@ -26,6 +27,11 @@ class TensorInfo:
 
     dtype: str
     shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of its data."""
+        return prod(self.shape) * _SIZES[self.dtype]
 
 
 def read_header(path: Path) -> dict[str, TensorInfo]:
@@ -62,7 +68,7 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
                 raise ValueError("odd shape")
             if not all(type(n) is int and 0 <= n <= size for n in (begin, end)):
                 raise ValueError("odd offsets")
-            if end - begin != prod(shape) * _SIZES[dtype]:
+            if end - begin != TensorInfo(dtype, shape).nbytes:
                 raise ValueError("shape and offsets disagree")
         except (TypeError, KeyError, ValueError) as e:
             raise CheckpointError(
@@ -90,9 +96,18 @@ def read_tensors(path: Path) -> dict[str, mx.array]:
             raise CheckpointError(
                 f"{path}: {name!r} has dtype {info.dtype}, which is not supported"
             )
+    tensors = map_tensors(path)
+    try:
+        mx.eval(tensors)
+    except RuntimeError as e:
+        raise CheckpointError(f"{path} cannot be read: {' '.join(str(e).split())}") from e
+    return tensors
+
+
+def map_tensors(path: Path) -> dict[str, mx.array]:
+    """Return all tensors of a checked file, each of which is read when it is evaluated."""
     try:
         tensors = mx.load(str(path))
-        mx.eval(tensors)
     except (RuntimeError, ValueError) as e:  # MLX's JSON is stricter than Python's
         raise CheckpointError(f"{path} cannot be read: {' '.join(str(e).split())}") from e
     assert isinstance(tensors, dict)

@@ -5,7 +5,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from mlxgpt.atomic import new_file, sweep
-from mlxgpt.checkpoint.hf.config import to_hf
+from mlxgpt.checkpoint.hf.config_writing import to_hf
 from mlxgpt.checkpoint.hf.weight_files import INDEX, WEIGHTS, index_of
 from mlxgpt.checkpoint.json_file import write_json
 from mlxgpt.checkpoint.safetensors import write_tensors
@@ -25,7 +25,8 @@ def save_description(
     try:
         directory.mkdir(parents=True, exist_ok=True)
         tokenizer.save(directory)
-        write_json(directory / "config.json", to_hf(config, eos, _name_of(dtype)))
+        raw = to_hf(config, bos_token_id=eos, eos_token_ids=eos, dtype=_name_of(dtype))
+        write_json(directory / "config.json", raw)
         write_json(directory / "generation_config.json", {"bos_token_id": eos, "eos_token_id": eos})
         write_json(directory / INDEX, index_of(config, dtype))
     except OSError as e:

@@ -14,7 +14,10 @@ import typer
 from mlxgpt import __version__
 from mlxgpt.cli import tokenizer
 from mlxgpt.cli.doctor import doctor
+from mlxgpt.cli.eval import evaluate
+from mlxgpt.cli.export import export
 from mlxgpt.cli.generate import generate
+from mlxgpt.cli.info import info
 from mlxgpt.cli.shell import interruptible
 from mlxgpt.cli.train import train
 from mlxgpt.errors import MLXGPTError
@@ -31,7 +34,10 @@ app = typer.Typer(
 )
 app.command()(interruptible(train))
 app.command()(interruptible(generate))
+app.command("eval")(interruptible(evaluate))
+app.command()(interruptible(export))
 app.add_typer(tokenizer.app, name="tokenizer")
+app.command()(interruptible(info))
 app.command()(interruptible(doctor))
 
 

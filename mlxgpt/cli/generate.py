@@ -1,4 +1,4 @@
-"""`mlxgpt generate`: a model directory and a prompt -> text, as it is written."""
+"""`mlxgpt generate`: a model and a prompt -> text, as it is written."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,13 +6,28 @@ from typing import Annotated
 import typer
 
 from mlxgpt.cli.shell import given_text, import_heavy
+from mlxgpt.errors import ConfigError
 
 
 def generate(
-    model: Annotated[Path, typer.Argument(help="Run or model directory.")],
+    model: Annotated[
+        str, typer.Argument(help="Run, model directory, .gguf file, or a model of the Hub.")
+    ],
     prompt: Annotated[
         str, typer.Option("--prompt", "-p", help="Text to continue; - reads standard input.")
     ] = "",
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Ask the prompt as a question; print the answer alone.")
+    ] = False,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the model should be, for --chat.")
+    ] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Jinja, for --chat.  [the model's own]")
+    ] = None,
+    adapter: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Adapter to put on the model.")
+    ] = None,
     tokens: Annotated[int, typer.Option(help="Tokens to write at most.")] = 200,
     temperature: Annotated[float, typer.Option(help="0 always takes the likeliest.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(help="Choose among the k likeliest. [off]")] = None,
@@ -26,13 +41,16 @@ def generate(
     ] = None,
 ) -> None:
     """Let a model write, from a prompt or from nothing."""
+    for option, value in (("--system", system), ("--chat-template", chat_template)):
+        if value is not None and not chat:
+            raise ConfigError(f"{option} has no effect without --chat")
     import_heavy("mlxgpt.checkpoint", "mlxgpt.infer")
     import secrets
     import sys
     import time
 
-    from mlxgpt.checkpoint import load_model, load_tokenizer, open_checkpoint
-    from mlxgpt.errors import ConfigError
+    from mlxgpt.checkpoint import attach, load_model, load_tokenizer, open_checkpoint, read_adapter
+    from mlxgpt.cli.prompt import chat_prompt, plain_prompt
     from mlxgpt.infer import SamplingParams, generate
     from mlxgpt.text import repair_surrogates
 
@@ -45,30 +63,32 @@ def generate(
         seed=secrets.randbelow(2**31) if seed is None else seed,
     )
     checkpoint = open_checkpoint(model)
-    network, tokenizer = load_model(checkpoint), load_tokenizer(checkpoint)
+    tokenizer = load_tokenizer(checkpoint)
     text = repair_surrogates(given_text(prompt))
-    ids = tokenizer.encode(text)
-    if not ids:
-        if tokenizer.eot_id is None:
-            raise ConfigError(f"{model} has no end-of-text token to start from: give a --prompt")
-        ids = [tokenizer.eot_id]
-    stop_ids = set(checkpoint.stop_ids)
-    if tokenizer.eot_id is not None:
-        stop_ids.add(tokenizer.eot_id)
+    if chat:
+        asked = chat_prompt(checkpoint, tokenizer, text, system, chat_template)
+    else:
+        asked = plain_prompt(checkpoint, tokenizer, text)
+    change = None if adapter is None else read_adapter(adapter)
+    network = load_model(checkpoint)
+    if change is not None:
+        attach(network, change)
     decoder = tokenizer.stream_decoder(skip_special=True)
-    sys.stdout.write(text)
+    sys.stdout.write(asked.shown)
     sys.stdout.flush()
     began = time.perf_counter()
     first = None
     count = 0
-    for token in generate(network, ids, params, stop_ids=stop_ids, num_ids=tokenizer.vocab_size):
+    for token in generate(
+        network, asked.ids, params, stop_ids=asked.stop_ids, num_ids=tokenizer.vocab_size
+    ):
         first = first or time.perf_counter()
         count += 1
         sys.stdout.write(decoder.push(token.token_id))
         sys.stdout.flush()
     sys.stdout.write(decoder.finish() + "\n")
     sys.stdout.flush()
-    _report(count, len(ids), began, first, params.seed)
+    _report(count, len(asked.ids), began, first, params.seed)
 
 
 def _report(count: int, prompt: int, began: float, first: float | None, seed: int) -> None:

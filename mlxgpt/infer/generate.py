@@ -11,11 +11,9 @@ from typing import Literal
 import mlx.core as mx
 
 from mlxgpt.config import require
-from mlxgpt.infer.kv_cache import KVCache
+from mlxgpt.infer.language_model import LanguageModel, language_model
 from mlxgpt.infer.sampling import SamplingParams, sample
-from mlxgpt.model import GPT, CausalAttend
-
-_PREFILL_CHUNK = 512
+from mlxgpt.model import GPT
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class Generated:
 
 
 def generate(
-    model: GPT,
+    model: GPT | LanguageModel,
     prompt_ids: Sequence[int],
     params: SamplingParams,
     *,
@@ -36,26 +34,32 @@ def generate(
 ) -> Iterator[Generated]:
     """Generate after `prompt_ids` (at least one), at most `params.max_tokens` tokens.
 
-    Past `config.context` tokens attention slides: a token sees the last so many ones. A token of
-    `stop_ids` ends the text and is given out with the reason "stop". Ids from `num_ids` on (a
-    vocabulary padded beyond its tokenizer) are never drawn. Raises `ConfigError` for an empty
-    prompt or an id that the model does not have.
+    Past the context of a `GPT` attention slides: a token sees the last so many ones. With rotary
+    positions of type "dynamic" each token that is written is turned by the length of the text at
+    its time, as in transformers' cache, so `generate_plain` differs past the original context.
+
+    A network of another library ends the text at its context. A token of `stop_ids` ends the text
+    and is given out with the reason "stop". Ids from `num_ids` on (a vocabulary padded beyond its
+    tokenizer) are never drawn. Raises `ConfigError` for an empty prompt, one that is too long, or
+    an id that the model does not have.
     """
-    _check(model, prompt_ids, num_ids)
-    if params.max_tokens == 0:
+    runs = language_model(model)
+    count = _check(runs, prompt_ids, params, num_ids)
+    if count == 0:
         return
-    cache = KVCache(model.config.n_layer, window=model.config.context)
+    session = runs.session()
 
     def next_logits(ids: mx.array) -> mx.array:
-        return model.head(model.features(ids, cache)[:, -1])[:, :num_ids]
+        return session.logits(ids)[:, :num_ids]
 
     prompt = mx.array([[int(i) for i in prompt_ids]], dtype=mx.int32)
-    for start in range(0, len(prompt_ids) - 1, _PREFILL_CHUNK):
-        chunk = prompt[:, start : min(start + _PREFILL_CHUNK, len(prompt_ids) - 1)]
-        mx.eval(model.features(chunk, cache))
-    token = sample(next_logits(prompt[:, -1:]), params, 0)
-    for i in range(params.max_tokens):
-        last = i + 1 == params.max_tokens
+    size = session.piece or len(prompt_ids)
+    *before, last_piece = (prompt[:, i : i + size] for i in range(0, len(prompt_ids), size))
+    for piece in before:
+        session.feed(piece)
+    token = sample(next_logits(last_piece), params, 0)
+    for i in range(count):
+        last = i + 1 == count
         following = token if last else sample(next_logits(token[None]), params, i + 1)
         mx.async_eval(following)  # computes on while the caller looks at this token
         yield (out := _generated(token, last, stop_ids))
@@ -65,7 +69,7 @@ def generate(
 
 
 def generate_plain(
-    model: GPT,
+    model: GPT | LanguageModel,
     prompt_ids: Sequence[int],
     params: SamplingParams,
     *,
@@ -73,12 +77,12 @@ def generate_plain(
     num_ids: int | None = None,
 ) -> Iterator[Generated]:
     """Do what `generate` does, without a cache: the oracle of the tests."""
-    _check(model, prompt_ids, num_ids)
-    attend = CausalAttend(window=model.config.context)
+    runs = language_model(model)
+    count = _check(runs, prompt_ids, params, num_ids)
     ids = [int(i) for i in prompt_ids]
-    for i in range(params.max_tokens):
-        logits = model(mx.array([ids], dtype=mx.int32), attend)[:, -1, :num_ids]
-        out = _generated(sample(logits, params, i), i + 1 == params.max_tokens, stop_ids)
+    for i in range(count):
+        logits = runs(mx.array([ids], dtype=mx.int32))[:, -1, :num_ids]
+        out = _generated(sample(logits, params, i), i + 1 == count, stop_ids)
         ids.append(out.token_id)
         yield out
         if out.finish_reason:
@@ -92,11 +96,14 @@ def _generated(sampled: mx.array, last: bool, stop_ids: Collection[int]) -> Gene
     return Generated(token, "stop" if token in stop_ids else "length" if last else None)
 
 
-def _check(model: GPT, prompt_ids: Sequence[int], num_ids: int | None) -> None:
-    vocab = model.config.vocab if num_ids is None else num_ids
+def _check(
+    model: LanguageModel, prompt_ids: Sequence[int], params: SamplingParams, num_ids: int | None
+) -> int:
+    """Check what was asked for; return how many tokens there may be."""
+    vocab = model.vocab if num_ids is None else num_ids
     require(
-        1 <= vocab <= model.config.vocab,
-        f"'num_ids' must be between 1 and the model's {model.config.vocab}; got {num_ids}",
+        1 <= vocab <= model.vocab,
+        f"'num_ids' must be between 1 and the model's {model.vocab}; got {num_ids}",
     )
     require(len(prompt_ids) > 0, "the prompt is empty; give at least one token")
     for place, token in enumerate(prompt_ids):
@@ -104,3 +111,11 @@ def _check(model: GPT, prompt_ids: Sequence[int], num_ids: int | None) -> None:
             require(
                 False, f"prompt token {place} is id {token}; the model has ids 0 to {vocab - 1}"
             )
+    if model.longest is None:
+        return params.max_tokens
+    require(
+        len(prompt_ids) <= model.longest,
+        f"the prompt has {len(prompt_ids)} tokens; this model takes {model.longest} at most",
+    )
+    # The last token that is written is not fed any more.
+    return min(params.max_tokens, model.longest + 1 - len(prompt_ids))

@@ -121,6 +121,7 @@ def _llama3(plain: np.ndarray, scaling: RopeScaling) -> np.ndarray:
 
 def _yarn(plain: np.ndarray, head_dim: int, theta: float, scaling: RopeScaling) -> np.ndarray:
     """Peng et al., 2023, section 3.2, with the ramp over pairs as in their own code."""
+    require(theta > 1, f"rotary type 'yarn' needs a 'rope_theta' above 1; got {theta}")
 
     def pair_that_turns(times: float) -> float:
         return head_dim * math.log(scaling.original / (times * 2 * math.pi)) / (2 * math.log(theta))

@@ -3,6 +3,7 @@
 from mlxgpt.text.border_tokens import END_OF_TEXT
 from mlxgpt.text.bpe.splitting import PATTERNS, pattern_name
 from mlxgpt.text.compression import Compression, measure_compression
+from mlxgpt.text.files.gguf_reading import tokenizer_from_gguf
 from mlxgpt.text.stream_decoder import StreamDecoder
 from mlxgpt.text.surrogates import repair_surrogates
 from mlxgpt.text.tokenizer import Tokenizer
@@ -17,6 +18,7 @@ __all__ = [
     "measure_compression",
     "pattern_name",
     "repair_surrogates",
+    "tokenizer_from_gguf",
     "train_bpe",
     "train_char",
 ]

@@ -6,7 +6,6 @@ unless the caller says that this name is allowed to act.
 
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from operator import index
@@ -15,11 +14,12 @@ from typing import Literal, final
 
 import numpy as np
 
-from mlxgpt.errors import MLXGPTWarning, TokenizerError
+from mlxgpt.errors import TokenizerError
 from mlxgpt.text.added_tokens import AllowedSpecial
 from mlxgpt.text.border_tokens import end_of_text, names_to_save
 from mlxgpt.text.bpe.dropout import Dropout, check_rate
-from mlxgpt.text.files.loading import OwnParts, read_tokenizer, tokenizer_file
+from mlxgpt.text.engines import make_engine
+from mlxgpt.text.files.loading import read_tokenizer, tokenizer_file
 from mlxgpt.text.files.saving import is_single_file, write_tokenizer
 from mlxgpt.text.files.tokenizer_config import read_names
 from mlxgpt.text.library_engine import LibraryEngine
@@ -39,9 +39,7 @@ class Tokenizer:
     def __init__(
         self, engine: OwnEngine | LibraryEngine, names: Mapping[str, str] | None = None
     ) -> None:
-        """Take what encodes and decodes, and the `names` of border tokens in a
-        tokenizer_config.json, such as eos_token -> `</s>`.
-        """
+        """Take what encodes and decodes, and `names` of border tokens: eos_token -> `</s>`..."""
         self._engine = engine
         self._names = None if names is None else dict(names)
         self._literals = {token.content: token.id for token in engine.added.tokens}
@@ -59,24 +57,8 @@ class Tokenizer:
         `TokenizerError`, naming the file and the entry, for a file that is damaged.
         """
         file = tokenizer_file(Path(path))
-        parts = read_tokenizer(file)
-        try:
-            if isinstance(parts, OwnParts):
-                engine = OwnEngine(parts.model, parts.added, parts.pipeline)
-            else:
-                engine = LibraryEngine(parts.content, parts.added, parts.reason)
-        except TokenizerError as e:
-            reason = "" if isinstance(parts, OwnParts) else f" ({parts.reason} is not ours)"
-            raise TokenizerError(f"{file}: {e}{reason}") from e
-        tokenizer = cls(engine, read_names(file.parent))
-        if engine.fallback_reason is not None:
-            warnings.warn(
-                f"{file}: {engine.fallback_reason} is not implemented here; the `tokenizers` "
-                "library does the whole encoding, without BPE-dropout",
-                MLXGPTWarning,
-                stacklevel=2,
-            )
-        return tokenizer
+        engine = make_engine(read_tokenizer(file), str(file))
+        return cls(engine, read_names(file.parent))
 
     def save(self, path: str | Path) -> None:
         """Write tokenizer.json and tokenizer_config.json into the directory `path`.
@@ -90,7 +72,7 @@ class Tokenizer:
                 f"cannot write {path} alone: only tokenizer_config.json says that '{self._eot}' "
                 "ends a document; give a directory"
             )
-        write_tokenizer(Path(path), self._engine.to_json(), self._names_to_save())
+        write_tokenizer(Path(path), self._engine.to_json(), self.border_names())
 
     @property
     def kind(self) -> str:
@@ -277,7 +259,8 @@ class Tokenizer:
             )
         return checked
 
-    def _names_to_save(self) -> dict[str, str]:
+    def border_names(self) -> dict[str, str]:
+        """Return bos_token, eos_token... -> literal, as tokenizer_config.json has them."""
         first = None
         if isinstance(self._engine, OwnEngine):
             first = self._engine.pipeline.post_processor.first_id()

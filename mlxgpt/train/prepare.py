@@ -1,12 +1,13 @@
 """Config -> what a trainer works on: tokenizer, batches, a network with its first weights."""
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import mlx.core as mx
 
-from mlxgpt.checkpoint import open_checkpoint, plain_weights
+from mlxgpt.checkpoint import Checkpoint, load_tokenizer, open_checkpoint, plain_weights
 from mlxgpt.data import (
     Corpus,
     Split,
@@ -60,22 +61,22 @@ def prepare_run(config: TrainConfig, progress: Progress) -> Prepared:
     Raises an `MLXGPTError` for whatever the config asks for and the world does not have.
     """
     refuse_too_large(config)
-    if config.init_from is not None:
-        open_checkpoint(config.init_from)  # hours of encoding later would be a bad time to fail
+    # Hours of encoding later would be a bad time to fail.
+    base = None if config.init_from is None else open_checkpoint(config.init_from)
     corpus = _open(config, progress)
-    tokenizer = make_tokenizer(config, corpus, progress)
-    if config.init_from is not None:
-        _same_tokenizer(tokenizer, config.init_from)
+    tokenizer = make_tokenizer(config, corpus, progress, base)
+    if base is not None:
+        _same_tokenizer(tokenizer, base, config)
     config, notes = _settle_dropout(config, tokenizer)
     data = _read(config, corpus, tokenizer, progress)
     resolved = resolve(config, tokenizer.vocab_size)
     refuse_too_large(resolved)
     batches = _batches(resolved, data, tokenizer, progress)
     model = GPT(resolved.model)
-    if config.init_from is None:
+    if base is None:
         init_weights(model, config.seed)
     else:
-        _take_weights(model, config.init_from)
+        _take_weights(model, base, config)
     return Prepared(resolved, corpus, tokenizer, batches, data.val, data.reused, model, notes)
 
 
@@ -91,8 +92,13 @@ def prepare_resume(run: RunDirectory, progress: Progress) -> Prepared:
     return Prepared(config, corpus, tokenizer, batches, data.val, data.reused, GPT(config.model))
 
 
-def make_tokenizer(config: TrainConfig, corpus: Corpus, progress: Progress) -> Tokenizer:
-    """Load the tokenizer that the config names, or train it on the training documents."""
+def make_tokenizer(
+    config: TrainConfig, corpus: Corpus, progress: Progress, base: Checkpoint | None = None
+) -> Tokenizer:
+    """Load the tokenizer that the config names, or train it on the training documents.
+
+    `base` is the model of `init_from`, whose tokenizer it may be.
+    """
     settings = config.tokenizer
     documents = (d.text for d in Split(corpus, config.data, config.seed).train_documents())
     if settings.source == "char":
@@ -105,18 +111,28 @@ def make_tokenizer(config: TrainConfig, corpus: Corpus, progress: Progress) -> T
             pattern=settings.pattern or "gpt2",
             progress=lambda done, total: progress("training the tokenizer", done, total),
         )
-    source = Path(settings.source)
-    if not source.exists() and source.name == settings.source:
-        raise ConfigError(
-            f"the tokenizer '{source}' is no directory, and neither bpe nor char"
-            + did_you_mean(settings.source, ("bpe", "char"))
-        )
-    tokenizer = Tokenizer.load(source)
+    if base is not None and settings.source == config.init_from:
+        tokenizer = load_tokenizer(base)
+    else:
+        tokenizer = _tokenizer_of(settings.source)
     if tokenizer.eot_id is None:
         raise ConfigError(
             f"the tokenizer in {settings.source} has no end-of-text token to separate documents"
         )
     return tokenizer
+
+
+def _tokenizer_of(source: str) -> Tokenizer:
+    """Load a tokenizer from its directory or file, or that of a model, wherever the model is."""
+    path = Path(os.path.expanduser(source))
+    if path.suffix == ".json" or (os.path.isdir(path) and not any(path.glob("*.gguf"))):
+        return Tokenizer.load(path)
+    if not os.path.exists(path) and path.name == source:
+        raise ConfigError(
+            f"the tokenizer '{source}' is no directory, and neither bpe nor char"
+            + did_you_mean(source, ("bpe", "char"))
+        )
+    return load_tokenizer(open_checkpoint(source))
 
 
 def _open(config: TrainConfig, progress: Progress) -> Corpus:
@@ -173,22 +189,22 @@ def _batches(
     return windows
 
 
-def _same_tokenizer(tokenizer: Tokenizer, source: str) -> None:
-    """Raise `ConfigError` unless the weights in `source` were trained with this tokenizer."""
-    if open_checkpoint(source).tokenizer() != tokenizer:
+def _same_tokenizer(tokenizer: Tokenizer, base: Checkpoint, config: TrainConfig) -> None:
+    """Raise `ConfigError` unless the weights of `base` were trained with this tokenizer."""
+    source = config.init_from
+    if config.tokenizer.source != source and load_tokenizer(base) != tokenizer:
         raise ConfigError(
             f"--init-from {source}: its weights belong to its own tokenizer, and this run has "
             f"another; add --tokenizer {source}"
         )
 
 
-def _take_weights(model: GPT, source: str) -> None:
-    """Fill `model` with the weights in `source`. Raises `ConfigError` if the shapes differ."""
-    checkpoint = open_checkpoint(source)
+def _take_weights(model: GPT, base: Checkpoint, config: TrainConfig) -> None:
+    """Fill `model` with the weights of `base`. Raises `ConfigError` if the shapes differ."""
     mine = asdict(model.config)
-    theirs = asdict(replace(checkpoint.config, max_seq_len=model.config.max_seq_len))
+    theirs = asdict(replace(base.config, max_seq_len=model.config.max_seq_len))
     if different := [name for name in mine if mine[name] != theirs[name]]:
         what = ", ".join(f"{n} is {theirs[n]} there, {mine[n]} here" for n in different)
         remedy = " ".join(f"--set model.{n}={theirs[n]}" for n in different)
-        raise ConfigError(f"--init-from {source} has another shape: {what}; add {remedy}")
-    model.set_weights(dict(plain_weights(checkpoint, mx.float32)))
+        raise ConfigError(f"--init-from {config.init_from} has another shape: {what}; add {remedy}")
+    model.set_weights(dict(plain_weights(base, mx.float32)))

@@ -20,8 +20,8 @@ def assemble(
     """Return the config of a run. Raises `ConfigError` naming the setting that is wrong.
 
     `flags` maps dotted names ("optimizer.max_lr") to values; None means that the flag was not
-    given. A file may name a `preset` of its own. With `init_from` and no preset, shape and
-    tokenizer are those of that model, unless something else says otherwise.
+    given. A file may name a `preset` of its own. With `init_from` (what `open_checkpoint` takes)
+    and no preset, shape and tokenizer are those of that model, unless something else says so.
     """
     from_file = load_yaml(file) if file else {}
     layers: list[Mapping[str, Any]] = []

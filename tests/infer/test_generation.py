@@ -7,7 +7,8 @@ import pytest
 
 from mlxgpt.errors import ConfigError
 from mlxgpt.infer import Generated, KVCache, SamplingParams, generate, generate_plain, kv_cache
-from mlxgpt.model import GPT
+from mlxgpt.infer.language_model import language_model
+from mlxgpt.model import GPT, RopeScaling
 
 Make = Callable[..., GPT]
 
@@ -28,7 +29,7 @@ def test_the_cache_changes_no_token(
     """With a window of 16, prompts shorter and longer, over many edges of pieces and buffers."""
     import sys
 
-    monkeypatch.setattr(sys.modules["mlxgpt.infer.generate"], "_PREFILL_CHUNK", 7)
+    monkeypatch.setattr(sys.modules["mlxgpt.infer.language_model"], "PIECE", 7)
     monkeypatch.setattr(kv_cache, "_GROWTH", 5)
     model = random_gpt()
     params = SamplingParams(**settings, seed=length, max_tokens=25)
@@ -129,3 +130,20 @@ def test_the_reader_sets_the_pace(random_gpt: Make, monkeypatch: pytest.MonkeyPa
     for _token in range(3):
         next(text)
     assert calls <= 2 * 4
+
+
+def test_a_prompt_is_one_piece_where_its_length_turns_every_token(
+    random_gpt: Make,
+) -> None:
+    scaling = RopeScaling(rope_type="dynamic", factor=4.0, original_max_position_embeddings=16)
+    model = random_gpt(max_seq_len=16, rope_scaling=scaling)
+    assert model.config.context == 64
+    ids = mx.array([[(i * i) % 61 for i in range(60)]])
+    session = language_model(model).session()
+    assert session.piece is None
+    np.testing.assert_allclose(
+        np.array(session.logits(ids)), np.array(model(ids)[:, -1]), atol=1e-5
+    )
+    pieces = language_model(model).session()
+    pieces.feed(ids[:, :30])
+    assert np.abs(np.array(pieces.logits(ids[:, 30:])) - np.array(model(ids)[:, -1])).max() > 1e-2

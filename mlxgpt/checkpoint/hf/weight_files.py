@@ -1,4 +1,4 @@
-"""The weight files of a model directory -> arrays, after a check against its config.
+"""The weight files of a model directory: which they are, and what their headers say.
 
 One `model.safetensors`, or the shards that `model.safetensors.index.json` names; never whatever
 else ends in `.safetensors`, which may be an adapter or a copy in another precision.
@@ -6,61 +6,49 @@ else ends in `.safetensors`, which may be an adapter or a copy in another precis
 
 import logging
 import os
-from itertools import islice
+from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
 from mlxgpt.atomic import share_file, sweep
+from mlxgpt.checkpoint.hf.stored_tensors import Headers, expected_tensors
+from mlxgpt.checkpoint.hf.unfinished import (
+    refuse_other_weights,
+    refuse_placeholder,
+    why_incomplete,
+)
 from mlxgpt.checkpoint.json_file import read_json
-from mlxgpt.checkpoint.safetensors import TensorInfo, read_header, read_tensors
+from mlxgpt.checkpoint.safetensors import TensorInfo, read_header
 from mlxgpt.errors import CheckpointError
-from mlxgpt.model import GPTConfig, num_parameters, weight_shapes
+from mlxgpt.model import GPTConfig, Quantization
 
 log = logging.getLogger(__name__)
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-_FLOATS = {"F32": 4, "F16": 2, "BF16": 2}
-_SHOWN = 5
 
 
-def read_weights(directory: Path, config: GPTConfig) -> dict[str, mx.array]:
-    """Read the weights of the network that `config` describes, in the precision of the files.
+def read_headers(directory: Path) -> Headers:
+    """Return name -> (file, header entry) of all stored tensors.
 
-    Every name, shape, dtype and number is checked, the cheap things first. Raises `CheckpointError`
-    naming the file, or the tensors that are missing or not expected.
+    Raises `CheckpointError` for a file that is missing, cut off or no weight file, and for a tensor
+    that stands in two files.
     """
-    files = _weight_files(directory)
-    found = _headers(directory, files)
-    missing = list(islice((n for n, _ in weight_shapes(config) if n not in found), _SHOWN + 1))
-    _refuse("missing", missing, directory)
-    shapes = dict(weight_shapes(config))  # no more than there are in the files
-    if config.tie_embeddings:
-        shapes["lm_head.weight"] = shapes["model.embed_tokens.weight"]
-    _refuse("not part of this model", sorted(set(found) - set(shapes)), directory)
-    for name, (file, info) in found.items():
-        if info.shape != shapes[name]:
-            raise CheckpointError(
-                f"{file}: {name!r} has shape {list(info.shape)}, config.json asks for "
-                f"{list(shapes[name])}"
-            )
-        if info.dtype not in _FLOATS:
-            raise CheckpointError(
-                f"{file}: {name!r} has dtype {info.dtype}; expected {', '.join(_FLOATS)}"
-            )
-    tensors = {n: w for file in files for n, w in read_tensors(file).items() if n in found}
-    for name, w in tensors.items():
-        if not mx.isfinite(w).all().item():
-            raise CheckpointError(f"{found[name][0]}: {name!r} holds NaN or infinite numbers")
-    head = tensors.pop("lm_head.weight", None) if config.tie_embeddings else None
-    if head is not None and not mx.array_equal(head, tensors["model.embed_tokens.weight"]).item():
-        raise CheckpointError(
-            f"{directory}: config.json ties the embeddings, but lm_head.weight differs from "
-            "model.embed_tokens.weight; set tie_word_embeddings to false or drop lm_head.weight"
-        )
-    return tensors
+    found: dict[str, tuple[Path, TensorInfo]] = {}
+    for file in _weight_files(directory):
+        refuse_placeholder(file)
+        for name, info in read_header(file).items():
+            if name.endswith("rotary_emb.inv_freq"):  # old files hold it; it follows from config
+                continue
+            if name in found:
+                raise CheckpointError(
+                    f"{directory}: {name!r} stands in {found[name][0].name} and in {file.name}"
+                )
+            found[name] = file, info
+    return found
 
 
 def publish_weights(directory: Path, file: Path) -> None:
@@ -77,27 +65,20 @@ def publish_weights(directory: Path, file: Path) -> None:
         ) from e
 
 
-def index_of(config: GPTConfig, dtype: mx.Dtype) -> dict[str, Any]:
-    """Return the content of the index for one file that holds all weights in `dtype`."""
+def index_of(
+    config: GPTConfig, dtype: mx.Dtype, quantization: Mapping[str, Quantization] | None = None
+) -> dict[str, Any]:
+    """Return the content of the index for one file that holds all weights.
+
+    What is not quantized, and the scales of what is, are in `dtype`.
+    """
+    sizes = {"U32": 4, "U8": 1}
+    tensors = dict(expected_tensors(config, quantization or {}))
+    total = sum(prod(t.shape) * sizes.get(t.dtypes[0], dtype.size) for t in tensors.values())
     return {
-        "metadata": {"total_size": num_parameters(config) * dtype.size},
-        "weight_map": {name: WEIGHTS for name, _ in sorted(weight_shapes(config))},
+        "metadata": {"total_size": total},
+        "weight_map": dict.fromkeys(sorted(tensors), WEIGHTS),
     }
-
-
-def _headers(directory: Path, files: list[Path]) -> dict[str, tuple[Path, TensorInfo]]:
-    """Return name -> (file, header entry). A tensor that stands in two files is refused."""
-    found: dict[str, tuple[Path, TensorInfo]] = {}
-    for file in files:
-        for name, info in read_header(file).items():
-            if name.endswith("rotary_emb.inv_freq"):  # old files hold it; it follows from config
-                continue
-            if name in found:
-                raise CheckpointError(
-                    f"{directory}: {name!r} stands in {found[name][0].name} and in {file.name}"
-                )
-            found[name] = file, info
-    return found
 
 
 def _weight_files(directory: Path) -> list[Path]:
@@ -105,6 +86,7 @@ def _weight_files(directory: Path) -> list[Path]:
     if not os.path.lexists(directory / INDEX):
         names = [WEIGHTS]
     else:
+        refuse_placeholder(directory / INDEX)
         weight_map = read_json(directory / INDEX).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise CheckpointError(f"{directory / INDEX} has no 'weight_map'")
@@ -115,14 +97,16 @@ def _weight_files(directory: Path) -> list[Path]:
                     f"{directory / INDEX} names a file outside its folder: {name!r}"
                 )
     # os.path.isfile says no, where Path.exists raises, for a name that no file can have
-    _refuse("missing", [n for n in names if not os.path.isfile(directory / n)], directory)
+    missing = [n for n in names if not os.path.isfile(directory / n)]
+    if missing:
+        hint = why_incomplete(directory)
+        if not hint and len(missing) == len(names):
+            refuse_other_weights(directory)
+        if not hint and len(names) > 1:
+            hint = "; the model is not complete: download it again"
+        shown = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
+        raise CheckpointError(f"{directory}: missing: {shown}{hint}")
     stray = sorted(f.name for f in directory.glob("*.safetensors") if f.name not in names)
     if stray:
         log.warning("%s: not part of the model and not read: %s", directory, ", ".join(stray))
     return [directory / n for n in names]
-
-
-def _refuse(what: str, names: list[str], directory: Path) -> None:
-    if names:
-        shown = ", ".join(map(repr, names[:_SHOWN])) + ", ..." * (len(names) > _SHOWN)
-        raise CheckpointError(f"{directory}: {what}: {shown}")

@@ -48,7 +48,7 @@ def _facts(tokenizer: "Tokenizer") -> dict[str, Any]:
     eot = tokenizer.eot_id
     return {
         "kind": tokenizer.kind,
-        "family": _family(tokenizer),
+        "family": family_of(tokenizer),
         "engine": tokenizer.engine,
         "fallback_reason": tokenizer.fallback_reason,
         "vocab_size": tokenizer.vocab_size,
@@ -97,7 +97,8 @@ def _in_words(tokenizer: "Tokenizer", facts: dict[str, Any]) -> list[tuple[str, 
     return [(name, words) for name, words in rows if words]
 
 
-def _family(tokenizer: "Tokenizer") -> str:
+def family_of(tokenizer: "Tokenizer") -> str:
+    """Return in words how a tokenizer makes ids."""
     if tokenizer.engine == "tokenizers":
         model = _MODELS.get(tokenizer.kind, tokenizer.kind)
         return f"{model}, through the `tokenizers` library: {tokenizer.fallback_reason} is not ours"

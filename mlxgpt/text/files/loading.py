@@ -68,13 +68,17 @@ def read_tokenizer(file: Path) -> OwnParts | LibraryParts:
 
     Raises `TokenizerError` with the file's name and the component, entry or place in question.
     """
-    content = read_json(file)
+    return parts_of(read_json(file), str(file))
+
+
+def parts_of(content: Any, where: str) -> OwnParts | LibraryParts:
+    """Return the parts of what a tokenizer.json holds; `where` names it in a `TokenizerError`."""
     try:
         return _from_json(content)
     except TokenizerError as e:
-        raise TokenizerError(f"{file}: {e}") from e
+        raise TokenizerError(f"{where}: {e}") from e
     except RecursionError as e:
-        raise TokenizerError(f"{file}: its parts stand too deep in each other") from e
+        raise TokenizerError(f"{where}: its parts stand too deep in each other") from e
 
 
 def read_json(file: Path) -> Any:

@@ -1,0 +1,5 @@
+"""GGUF, the form of llama.cpp and its kin: one file with weights, settings and tokenizer."""
+
+from mlxgpt.checkpoint.gguf.file import GGUFFile
+
+__all__ = ["GGUFFile"]
