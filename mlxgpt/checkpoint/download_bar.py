@@ -15,7 +15,9 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-_FORMAT = "{desc} {percentage:3.0f} % |{bar}| {n_fmt}B of {total_fmt}B, {remaining} left, {rate_fmt}"
+_FORMAT = (
+    "{desc} {percentage:3.0f} % |{bar}| {n_fmt}B of {total_fmt}B, {remaining} left, {rate_fmt}"
+)
 _SECONDS = 0.5
 """What is over sooner is not shown at all."""
 

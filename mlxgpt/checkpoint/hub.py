@@ -211,7 +211,7 @@ def _what(error: Exception) -> str:
     if "Timeout" in kind:
         return "it does not answer"
     if "ConnectError" in kind or isinstance(error, ConnectionError):
-        return f"there is no connection to it ({message[:100]})"
+        return f"there is no connection to it ({message[:100]}); check the network"
     return f"{kind}: {message[:200]}"
 
 

@@ -62,10 +62,7 @@ def _looks_like_path(text: str) -> bool:
     name = text.partition("@")[0]
     if name.startswith(("hf:", ".", "/", "~")):
         return not name.startswith("hf:")
-    first, *others = name.split("/")
-    if os.path.isdir(first):
-        return True
-    return len(others) > 1 and not name.lower().endswith(".gguf")
+    return os.path.isdir(name.partition("/")[0])
 
 
 def _not_found(text: str, path: Path) -> str:

@@ -46,7 +46,7 @@ def train(
         Text, typer.Option(help="Shape of the model: 0.8m 3m 10m 23m 75m 270m 1b. [0.8m]")
     ] = None,
     tokenizer: Annotated[
-        Text, typer.Option(help="bpe, char, or a directory with a tokenizer.json. [bpe]")
+        Text, typer.Option(help="bpe, char, or a tokenizer or model to take it from. [bpe]")
     ] = None,
     vocab_size: Annotated[
         Whole, typer.Option(help="Ids of a bpe tokenizer trained here. [1024]")

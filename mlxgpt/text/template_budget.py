@@ -6,7 +6,6 @@ format) is priced before it is done, and what it made is paid for afterwards.
 """
 
 import re
-from types import GeneratorType
 from typing import Any, final
 
 from jinja2.exceptions import SecurityError
@@ -16,6 +15,7 @@ _WORK = 1_000_000
 _TEXT = 4_000_000
 """Characters that a value may have; for each that comes in there may be 16 more."""
 _CHARACTERS_AN_OPERATION = 64
+_CHARACTERS_AN_ITEM = 16
 _MOST = 100_000
 """Largest width or count that a filter takes; jinja's own limit for `range`."""
 _MOST_BITS = 1000
@@ -26,6 +26,8 @@ _WIDE = re.compile(r"\d{4}|\*")
 _ANY_NUMBER = frozenset(
     ("d", "default", "map", "reject", "rejectattr", "select", "selectattr", "tojson")
 )
+
+_AT_A_GLANCE = frozenset(("count", "d", "default", "first", "last", "length"))
 
 
 class TooMuch(SecurityError):
@@ -50,12 +52,15 @@ class Budget:
 
     def pay(self, value: Any) -> Any:
         """Return `value`, which was just made, or raise `TooMuch`."""
-        if isinstance(value, GeneratorType):  # nobody would see what it gives later
-            value = list(value)
-            self.spend(self.weigh(value))
-            return iter(value)
         self.spend(self.weigh(value))
         return value
+
+    def walk(self, name: str, value: Any) -> None:
+        """Pay for the way of the filter `name` through a value, whatever it makes of it."""
+        if isinstance(value, str):
+            self.spend(len(value))
+        elif isinstance(value, list | tuple | dict | range) and name not in _AT_A_GLANCE:
+            self.spend(_CHARACTERS_AN_ITEM * len(value))
 
     def allow(self, num_characters: int) -> None:
         """Raise `TooMuch` before a value of that size is made."""
@@ -107,8 +112,6 @@ class Budget:
             widths = [item for item in given if isinstance(item, int)]
             lines = str(value).count("\n") + 1
             self.allow(size + lines * max(*widths, most, 4))
-        elif name == "round":
-            _at_most(20, *given)
         elif name == "tojson":
             indent = kwargs.get("indent") or (args[1] if len(args) > 1 else 0)
             _at_most(8, indent)

@@ -171,6 +171,7 @@ def _guarded(name: str) -> Callable[..., Any]:
     @pass_context
     def run(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         budget = _budget(context)
+        budget.walk(name, value)
         if name == "join" and not isinstance(value, str):
             value = list(value)
         args = budget.arguments(name, value, args, kwargs)

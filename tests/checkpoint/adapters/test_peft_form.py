@@ -22,6 +22,7 @@ from random_adapters import (
 )
 
 from mlxgpt.checkpoint import Adapter, attach, load_model, read_adapter, save_model, write_adapter
+from mlxgpt.checkpoint.adapters import check_fit
 from mlxgpt.errors import CheckpointError, MLXGPTWarning
 from mlxgpt.model import GPT
 from mlxgpt.text import train_char
@@ -139,20 +140,22 @@ def test_ours_opens_in_peft_and_merges_there(kind: str, tmp_path: Path, random_g
 
 @pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
 @pytest.mark.parametrize("first", ["peft", "mlx-lm"])
+@pytest.mark.parametrize("head", [["lm_head"], []], ids=["head", "no head"])
 def test_from_form_to_form_and_back(
-    first: Any, dora: bool, tmp_path: Path, random_gpt: Maker
+    head: list[str], first: Any, dora: bool, tmp_path: Path, random_gpt: Maker
 ) -> None:
     model = random_gpt(**SHAPE)
-    modules = [*paths([0, 2], QUERIES), *paths([1], ALL), "lm_head"]
+    modules = [*paths([0, 2], QUERIES), *paths([1], ALL), *head]
     adapter = random_adapter(model.config, modules, rank=4, scale=37 / 4, dora=dora)
-    adapter = replace(adapter, dropout=0.25)
+    adapter = replace(adapter, dropout=0.25, base="owner/base")
     second = "mlx-lm" if first == "peft" else "peft"
     write_adapter(tmp_path / "one", adapter, first)
     write_adapter(tmp_path / "two", read_adapter(tmp_path / "one"), second)
     write_adapter(tmp_path / "three", read_adapter(tmp_path / "two"), first)
     for place in ("one", "two", "three"):
         back = read_adapter(tmp_path / place)
-        assert back.dropout == 0.25
+        check_fit(back, model.config)
+        assert (back.dropout, back.base) == (0.25, "owner/base")
         assert set(back.modules) == set(modules)
         for path, change in back.modules.items():
             same = adapter.modules[path]
@@ -201,6 +204,20 @@ def test_an_embedding_stays_in_the_form_that_it_came_in(tmp_path: Path, random_g
     with pytest.raises(CheckpointError, match=r"lm_head.*no room"):
         write_adapter(tmp_path / "a", saved, "mlx-lm")
     assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_are_stored_whole_come_back(tmp_path: Path, random_gpt: Maker) -> None:
+    config = random_gpt(**SHAPE).config
+    whole = {"model.norm.weight": noise("n", 32), "lm_head.weight": noise("head", 61, 32)}
+    adapter = replace(random_adapter(config, paths([0], QUERIES)), weights=whole)
+    write_adapter(tmp_path / "a", adapter, "peft")
+    settings = json.loads((tmp_path / "a" / "adapter_config.json").read_text())
+    assert settings["modules_to_save"] == ["lm_head", "model.norm"]
+    back = read_adapter(tmp_path / "a")
+    check_fit(back, config)
+    assert {name: w.tolist() for name, w in back.weights.items()} == {
+        name: w.tolist() for name, w in whole.items()
+    }
 
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path, random_gpt: Maker) -> None:

@@ -179,6 +179,13 @@ def test_the_settings_of_llama3_are_found(
         assert found == scaling
 
 
+def test_a_factor_that_no_pair_shows_in_full_is_found_too() -> None:
+    scaling = RopeScaling(rope_type="llama3", factor=8, original_max_position_embeddings=1024)
+    factors = rope_factors(16, 100.0, scaling)
+    assert 1.1 < factors.max() < 2
+    assert llama3_scaling(factors, 16, 100.0, "x") == scaling
+
+
 def test_factors_are_read_from_their_tensor(tmp_path: Path) -> None:
     scaling = RopeScaling(rope_type="llama3", factor=8, original_max_position_embeddings=32)
     factors = rope_factors(16, 500.0, scaling)

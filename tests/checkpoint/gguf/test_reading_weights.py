@@ -6,7 +6,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
-from gguf import GGML_QUANT_SIZES, quants
+from gguf import GGML_QUANT_SIZES, GGUFValueType, quants
 from gguf import GGMLQuantizationType as Q
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,6 +74,16 @@ def test_other_types_become_float16(kind: str) -> None:
     expected = quants.dequantize(data, Q[kind])
     assert np.array_equal(np.array(weight), expected.astype(np.float16))
     assert np.isfinite(expected).all()
+
+
+@pytest.mark.parametrize("kind", [Q.F32, Q.F16, Q.BF16, Q.Q8_0, Q.Q5_1], ids=lambda k: k.name)
+def test_a_vector_is_always_float32(kind: Q) -> None:
+    data = {Q.F32: W[0], Q.F16: W[0].astype("f2")}.get(kind)
+    data = quants.quantize(W[0], kind) if data is None else data
+    parts = read_blocks(kind.name, W[0].shape, data.view(np.uint8))
+    assert list(parts) == ["weight"]
+    assert parts["weight"].dtype == mx.float32
+    np.testing.assert_allclose(np.array(parts["weight"]), W[0], atol=0.2)
 
 
 def test_gguf_computes_all_that_we_leave_to_it() -> None:
@@ -158,6 +168,27 @@ def test_a_file_says_what_it_is(tmp_path: Path) -> None:
     stored, plain = (load_model(file, as_stored=how) for how in (True, False))
     ids = mx.array([[1, 2, 3, 40]])
     np.testing.assert_allclose(np.array(stored(ids)), np.array(plain(ids)), atol=1e-4)
+
+
+def test_ids_that_end_a_text_are_named_or_known_by_their_text(tmp_path: Path) -> None:
+    tokens = ["a", "<|eot_id|>", "<|im_end|>", "<|endoftext|>", "<|im_start|>"]
+
+    def ids(types: list[int], **named: int) -> frozenset[int]:
+        entries = {"tokens": tokens, "token_type": types} | named
+        more = {f"tokenizer.ggml.{name}": value for name, value in entries.items()}
+        path = write_gguf(tmp_path / "x.gguf", model_metadata() | more, model_tensors())
+        return GGUFFile(path).stop_ids
+
+    assert ids([1, 3, 3, 3, 3], eos_token_id=3) == {1, 2, 3}
+    assert ids([1, 3, 1, 3, 3], eot_token_id=0, eom_token_id=4) == {0, 1, 4}
+    assert ids([1, 1, 1, 1, 1]) == frozenset()
+    with pytest.raises(CheckpointError, match=r"eos_token_id must be an id, got '-1'"):
+        write_gguf(
+            tmp_path / "x.gguf",
+            model_metadata() | {"tokenizer.ggml.eos_token_id": (-1, GGUFValueType.INT32)},
+            model_tensors(),
+        )
+        _ = GGUFFile(tmp_path / "x.gguf").stop_ids
 
 
 def test_what_is_computed_on_the_way_is_said_once(
