@@ -10,7 +10,7 @@ from mlxgpt.checkpoint.hf.weight_files import INDEX, WEIGHTS, index_of
 from mlxgpt.checkpoint.json_file import write_json
 from mlxgpt.checkpoint.safetensors import write_tensors
 from mlxgpt.errors import CheckpointError
-from mlxgpt.model import GPT, GPTConfig
+from mlxgpt.model import GPT, GPTConfig, weight_shapes
 from mlxgpt.text import Tokenizer
 
 
@@ -38,11 +38,17 @@ def save_model(directory: str | Path, model: GPT, tokenizer: Tokenizer) -> None:
 
     The weights are on the disk, under a temporary name, before anything else is touched, and take
     their place last. Weight files of the model that was there before are removed, since other tools
-    read all that is called `model*.safetensors`. Raises `CheckpointError` when the disk refuses.
+    read all that is called `model*.safetensors`. Raises `CheckpointError` when the disk refuses,
+    and for a network that is quantized or has an adapter attached.
     """
     directory = Path(directory)
     weights = model.weights()
-
+    plain = dict(weight_shapes(model.config))
+    if strange := next((name for name in weights if name not in plain), None):
+        raise CheckpointError(
+            f"cannot save this network as it is: {strange!r} belongs to a quantized matrix or an "
+            "adapter; `mlxgpt export` writes such models"
+        )
     try:
         directory.mkdir(parents=True, exist_ok=True)
         sweep(directory)

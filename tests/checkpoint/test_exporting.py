@@ -13,6 +13,7 @@ from mlxgpt.checkpoint import (
     About,
     Adapter,
     Checkpoint,
+    attach,
     export_directory,
     export_gguf,
     load,
@@ -22,9 +23,10 @@ from mlxgpt.checkpoint import (
     save_model,
 )
 from mlxgpt.checkpoint.adapters import LowRank
+from mlxgpt.checkpoint.exporting import packable
 from mlxgpt.checkpoint.shards import write_weights
 from mlxgpt.errors import CheckpointError, MLXGPTWarning
-from mlxgpt.model import GPT, Quantization
+from mlxgpt.model import GPT, Quantization, quantize_modules
 from mlxgpt.text import train_bpe
 
 Make = Callable[..., GPT]
@@ -215,3 +217,15 @@ def test_numbers_that_float16_lacks_are_named(tmp_path: Path, random_gpt: Make) 
         export_directory(source, tmp_path / "out", outgoing(source, dtype=mx.float16), ABOUT)
     assert not (tmp_path / "out").exists()
     assert [p.name for p in tmp_path.iterdir()] == ["m"]
+
+
+def test_save_model_refuses_what_it_would_write_wrongly(source: Checkpoint, tmp_path: Path) -> None:
+    packed = load_model(source)
+    assert isinstance(packed, GPT)
+    quantize_modules(packed, packable(source.config, Quantization(bits=4, group_size=32)))
+    with_adapter = load_model(source)
+    attach(with_adapter, adapter(source, 0.1))
+    for model in (packed, with_adapter):
+        with pytest.raises(CheckpointError, match="mlxgpt export"):
+            save_model(tmp_path / "out", model, TOKENIZER)
+        assert not (tmp_path / "out").exists()
