@@ -8,6 +8,7 @@ from math import prod
 
 from mlxgpt.checkpoint.checkpoint import StoredTensor
 from mlxgpt.checkpoint.gguf.blocks import PACKED, UNPACKED
+from mlxgpt.checkpoint.precision import becomes_half, half_precision
 from mlxgpt.model import GPTConfig, Quantization, non_embedding, num_parameters
 
 _FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -68,6 +69,7 @@ def footprint(
         counts = {name: _numbers(name, tensor, kept, quantization) for name, tensor in kept.items()}
         parameters = sum(counts.values())
         outside = sum(n for name, n in counts.items() if not _EMBEDDING.search(name))
+    half = half_precision(tensors.values()) if config is not None else None
     types: Counter[str] = Counter()
     for tensor in tensors.values():
         types[tensor.dtype] += tensor.nbytes
@@ -76,7 +78,9 @@ def footprint(
         outside_embedding=outside,
         dtype=_dtype(kept, quantization),
         stored_types=dict(types.most_common()),
-        memory_bytes=sum(map(_resident, kept.values())),
+        memory_bytes=sum(
+            _loaded(name, tensor, half, quantization) for name, tensor in kept.items()
+        ),
     )
 
 
@@ -111,7 +115,19 @@ def _resident(tensor: StoredTensor) -> int:
     count = prod(tensor.shape)
     if tensor.dtype in UNPACKED:
         return 2 * count
-    if tensor.dtype in PACKED:  # a scale and a bias in float32 for each group
+    if tensor.dtype in PACKED:  # a scale and a bias in half precision for each group
         how = PACKED[tensor.dtype]
-        return count * how.bits // 8 + count // how.group_size * 8
+        return count * how.bits // 8 + count // how.group_size * 4
     return tensor.nbytes
+
+
+def _loaded(
+    name: str,
+    tensor: StoredTensor,
+    half: str | None,
+    quantization: Mapping[str, Quantization],
+) -> int:
+    packed = name.rpartition(".")[0] in quantization
+    if half and tensor.dtype == "F32" and becomes_half(name, len(tensor.shape), packed):
+        return tensor.nbytes // 2
+    return _resident(tensor)

@@ -15,6 +15,7 @@ from mlxgpt.checkpoint.checkpoint import Checkpoint
 from mlxgpt.checkpoint.foreign import ForeignArchitecture
 from mlxgpt.checkpoint.json_file import read_json
 from mlxgpt.checkpoint.opening import open_checkpoint
+from mlxgpt.checkpoint.precision import Half, becomes_half, half_precision
 from mlxgpt.checkpoint.shape import foreign_shape
 from mlxgpt.errors import CheckpointError
 from mlxgpt.model import GPT, Quantization, quantize_modules
@@ -68,7 +69,8 @@ def load_model(
 ) -> GPT | BorrowedModel:
     """Load the network of a model, without its tokenizer.
 
-    `as_stored` keeps precision and quantization as they are on disk; None: on a GPU.
+    `as_stored` keeps precision and quantization as they are on disk; None: on a GPU. Only float32
+    vectors and scales beside half-precision or quantized matrices become half precision too.
     """
     checkpoint = open_checkpoint(source) if isinstance(source, str | Path) else source
     if as_stored is None:
@@ -82,7 +84,8 @@ def load_model(
     model = GPT(config)
     if as_stored:
         quantize_modules(model, quantization)
-        model.set_weights(dict(weights))
+        half = half_precision(checkpoint.tensors().values())
+        model.set_weights(_in_one_precision(weights, quantization, half))
     else:
         model.set_weights(_in_float32(weights, quantization))
     return model
@@ -91,14 +94,29 @@ def load_model(
 def plain_weights(checkpoint: Checkpoint, dtype: mx.Dtype | None) -> Iterator[tuple[str, mx.array]]:
     """Yield the weights of `checkpoint` with nothing quantized, in `dtype` (None: as stored, and
     what was quantized in the dtype of its scales)."""
-    yield from _plain(checkpoint.weights(), checkpoint.quantization, dtype)
+    yield from _plain(checkpoint.weights(), checkpoint.quantization, dtype, dtype)
+
+
+def _in_one_precision(
+    weights: Iterator[tuple[str, mx.array]],
+    quantization: Mapping[str, Quantization],
+    half: Half | None,
+) -> dict[str, mx.array]:
+    result = {}
+    for name, array in weights:
+        packed = name.rpartition(".")[0] in quantization
+        if half and array.dtype == mx.float32 and becomes_half(name, array.ndim, packed):
+            array = array.astype(mx.float16 if half == "float16" else mx.bfloat16)
+            mx.eval(array)
+        result[name] = array
+    return result
 
 
 def _in_float32(
     weights: Iterator[tuple[str, mx.array]], quantization: Mapping[str, Quantization]
 ) -> dict[str, mx.array]:
     result, changed = {}, bool(quantization)
-    for name, array in _plain(weights, quantization, None):
+    for name, array in _plain(weights, quantization, None, mx.float32):
         changed |= array.dtype != mx.float32
         array = array.astype(mx.float32)
         mx.eval(array)
@@ -113,7 +131,10 @@ def _plain(
     weights: Iterator[tuple[str, mx.array]],
     quantization: Mapping[str, Quantization],
     dtype: mx.Dtype | None,
+    unpacked: mx.Dtype | None,
 ) -> Iterator[tuple[str, mx.array]]:
+    """Unpack quantized matrices to `unpacked` (None: the dtype of their scales); the rest becomes
+    `dtype` (None: stays as it is)."""
     for name, array in weights:
         module, _, part = name.rpartition(".")
         how = quantization.get(module) if part == "weight" else None
@@ -125,7 +146,7 @@ def _plain(
             following, parts[part] = next(weights)
             assert following == f"{module}.{part}", following
         scales = parts["scales"].dtype
-        target = dtype or (scales if mx.issubdtype(scales, mx.floating) else mx.bfloat16)
+        target = unpacked or (scales if mx.issubdtype(scales, mx.floating) else mx.bfloat16)
         whole = how.dequantize(parts, target)
         mx.eval(whole)
         yield name, whole

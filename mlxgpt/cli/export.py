@@ -44,7 +44,7 @@ def export(
         str | None, typer.Option(help="For peft, mlx-lm: name of the base model. [as it says]")
     ] = None,
 ) -> None:
-    """Write a model or an adapter as another tool opens it; the source stays as it is."""
+    """Write a model, or an adapter, for another tool."""
     import_heavy("mlxgpt.checkpoint")
     from mlxgpt.errors import ConfigError
 

@@ -141,7 +141,7 @@ class TrainConfig:
     seed: int = 0
     """Decides initial weights, split, batch order and dropout."""
     init_from: str | None = None
-    """A model to take the first weights from, by any name that a command takes; None: random ones."""
+    """Model to take the first weights from, by any name that a command takes; None: random ones."""
     eval_every: int | None = None
     """Steps between validations; None: ten in a run. The last step is always validated."""
     val_tokens: int | None = 262144

@@ -19,7 +19,7 @@ def info(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Print what a model is, and whether it fits into this machine; reads no weights."""
+    """Print what a model is, and whether it fits here."""
     import_heavy("mlxgpt.checkpoint", "mlxgpt.train")
     import json
 

@@ -167,7 +167,20 @@ def test_a_file_says_what_it_is(tmp_path: Path) -> None:
     }
     stored, plain = (load_model(file, as_stored=how) for how in (True, False))
     ids = mx.array([[1, 2, 3, 40]])
-    np.testing.assert_allclose(np.array(stored(ids)), np.array(plain(ids)), atol=1e-4)
+    np.testing.assert_allclose(
+        np.array(stored(ids).astype(mx.float32)), np.array(plain(ids)), atol=0.1
+    )
+    # One float32 vector would make all that comes after it float32.
+    kinds = {name: array.dtype for name, array in stored.weights().items()}
+    assert kinds["model.embed_tokens.weight"] == mx.uint32
+    assert kinds["model.embed_tokens.scales"] == kinds["model.norm.weight"] == mx.float16
+    assert kinds["model.layers.0.mlp.up_proj.weight"] == mx.float32  # a matrix stays what it is
+
+
+def test_a_file_in_float32_stays_so(tmp_path: Path) -> None:
+    file = GGUFFile(write_gguf(tmp_path / "x.gguf", model_metadata(), model_tensors()))
+    weights = load_model(file, as_stored=True).weights()
+    assert {array.dtype for array in weights.values()} == {mx.float32}
 
 
 def test_ids_that_end_a_text_are_named_or_known_by_their_text(tmp_path: Path) -> None:
