@@ -25,6 +25,7 @@ from mlxgpt.checkpoint.checkpoint import Checkpoint
 from mlxgpt.checkpoint.finite import all_finite
 from mlxgpt.checkpoint.hf.weight_files import read_headers
 from mlxgpt.checkpoint.json_file import read_json
+from mlxgpt.checkpoint.one_line import one_line
 from mlxgpt.checkpoint.shape import foreign_shape
 from mlxgpt.errors import CheckpointError
 from mlxgpt.machine.interrupts import held_interrupts
@@ -98,7 +99,7 @@ def borrow(checkpoint: Checkpoint, *, as_stored: bool) -> BorrowedModel:
     Raises `CheckpointError` if mlx-lm does not know the architecture either, or for a folder that
     is incomplete or damaged.
     """
-    path, model_type = checkpoint.path, checkpoint.family
+    path, model_type = checkpoint.path, one_line(checkpoint.family, 80)
     if checkpoint.format != "safetensors":
         raise CheckpointError(
             f"{path}: architecture {model_type!r} is not mlxgpt's own, and mlx-lm, which runs "

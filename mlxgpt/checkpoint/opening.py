@@ -13,6 +13,7 @@ from mlxgpt.checkpoint.hf import HFDirectory
 from mlxgpt.checkpoint.hf.unfinished import refuse_other_weights, refuse_placeholder, why_incomplete
 from mlxgpt.checkpoint.hub import HubModel, download
 from mlxgpt.checkpoint.json_file import read_json
+from mlxgpt.checkpoint.one_line import one_line
 from mlxgpt.errors import CheckpointError
 
 _EXPECTED = "a run, a model directory, a GGUF file, or owner/name for a model of the Hub"
@@ -123,7 +124,7 @@ def _open_directory(path: Path) -> Checkpoint:
 def _base(adapter: Path) -> str:
     settings = read_json(adapter / "adapter_config.json")
     name = settings.get("base_model_name_or_path") or settings.get("model")
-    return f" ({name})" if isinstance(name, str) else ""
+    return f" ({one_line(name, 200)})" if isinstance(name, str) else ""
 
 
 def _not_saved(path: Path) -> str:

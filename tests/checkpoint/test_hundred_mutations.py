@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import mlx.core as mx
 import numpy as np
@@ -52,13 +52,16 @@ def sound_models(folder: Path, random_gpt: Callable[..., GPT]) -> dict[str, Path
     model = random_gpt(n_embd=64, vocab_size=tokenizer.vocab_size + 3, max_seq_len=64)
     forms = {name: folder / name for name in (*MODELS, *ADAPTERS)}
     save_model(forms["plain"], model, tokenizer)
-    (forms["plain"] / "chat_template.jinja").write_text("{% for m in messages %}{{ m }}{% endfor %}")
+    (forms["plain"] / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m }}{% endfor %}"
+    )
     shutil.copytree(forms["plain"], forms["sharded"])
     split(forms["sharded"])
     source, about = open_checkpoint(forms["plain"]), About(title="tiny", training=())
     four = outgoing(source, quantization=Quantization(bits=4, group_size=32))
     export_directory(source, forms["quantized"], four, about)
-    for name, bits in (("gguf", None), ("packed gguf", 8)):
+    gguf: dict[str, Literal[8] | None] = {"gguf": None, "packed gguf": 8}
+    for name, bits in gguf.items():
         forms[name].mkdir()
         changed = outgoing(source, unpacked=True)
         export_gguf(source, forms[name] / "tiny.gguf", changed, about, bits=bits)
@@ -222,6 +225,46 @@ def outcome(folder: Path, base: Path | None) -> np.ndarray | str:
         assert len(result) < 1500, result
     assert time.monotonic() - start < SECONDS
     return result
+
+
+NAUGHTY: dict[str, tuple[str, str, dict[str, Any]]] = {  # form, file, keys
+    "layers that no list can hold": ("plain", "config.json", {"num_hidden_layers": 2**31 - 1}),
+    "the same, each with a window": (
+        "plain",
+        "config.json",
+        {"num_hidden_layers": 2**31 - 1, "model_type": "mistral"},
+    ),
+    "the same, some without positions": (
+        "plain",
+        "config.json",
+        {"num_hidden_layers": 10**20, "model_type": "smollm3"},
+    ),
+    "a line break in a method": (
+        "plain", "config.json", {"quantization_config": {"quant_method": "a\nb"}}
+    ),
+    "a line break in a path": (
+        "plain", "config.json", {"quantization": {"bits": 4, "group_size": 32, "a\nb": {"x\ny": 1}}}
+    ),
+    "a very long list": ("plain", "config.json", {"hidden_act": ["x"] * 9999}),
+    "a very long name": ("plain", "config.json", {"model_type": "x" * 9999}),
+    "ids that are none": ("plain", "generation_config.json", {"eos_token_id": ["x"] * 9999}),
+    "a file with a long name": (
+        "plain", "model.safetensors.index.json", {"weight_map": {"a": "x" * 9999}}
+    ),
+    "a line break in a pattern": ("peft", "adapter_config.json", {"rank_pattern": {"a\nb": "x"}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NAUGHTY.values(), ids=NAUGHTY)
+def test_what_a_config_says_does_not_spoil_the_message(
+    case: tuple[str, str, dict[str, Any]], sound: dict[str, Path], tmp_path: Path
+) -> None:
+    form, name, keys = case
+    folder = tmp_path / "model"
+    shutil.copytree(sound[form], folder)
+    content = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(content | keys))
+    assert isinstance(outcome(folder, sound["plain"] if form in ADAPTERS else None), str)
 
 
 @pytest.fixture(scope="module")

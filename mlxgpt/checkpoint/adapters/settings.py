@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NoReturn, final
 
 from mlxgpt.checkpoint.json_file import read_json
+from mlxgpt.checkpoint.one_line import one_line
 from mlxgpt.errors import CheckpointError
 
 CONFIG = "adapter_config.json"
@@ -94,4 +95,5 @@ class Settings:
     def _refuse(self, key: str, expected: str, value: Any) -> NoReturn:
         shown = ascii(value)
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        raise CheckpointError(f"{self.where}: '{key}' must be {expected}, got {shown}")
+        message = f"{self.where}: '{key}' must be {expected}, got {shown}"
+        raise CheckpointError(one_line(message))

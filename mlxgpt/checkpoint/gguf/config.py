@@ -14,6 +14,7 @@ from mlxgpt.checkpoint.gguf.header import TensorPlace
 from mlxgpt.checkpoint.gguf.metadata import Metadata
 from mlxgpt.checkpoint.gguf.rope_factors import ROPE_FACTORS, llama3_scaling
 from mlxgpt.checkpoint.gguf.tensor_names import PERMUTED
+from mlxgpt.checkpoint.one_line import one_line
 from mlxgpt.errors import CheckpointError, ConfigError
 from mlxgpt.model import GPTConfig, RopeScaling
 
@@ -96,7 +97,8 @@ def _check_keys(metadata: Metadata) -> None:
         if not key.startswith(prefix) or end in _READ | _WITHOUT_EFFECT:
             continue
         if end not in _ONLY_AS or value != _ONLY_AS[end]:
-            raise CheckpointError(f"{metadata.where}: {key} = {str(value)[:60]} is not supported")
+            asked = one_line(f"{key[:80]} = {str(value)[:60]}")
+            raise CheckpointError(f"{metadata.where}: {asked} is not supported")
 
 
 def _size(metadata: Metadata, name: str) -> int | None:

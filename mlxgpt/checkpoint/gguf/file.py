@@ -22,6 +22,7 @@ from mlxgpt.checkpoint.gguf.tensor_names import (
     our_name,
     permuted_heads,
 )
+from mlxgpt.checkpoint.one_line import one_line
 from mlxgpt.errors import CheckpointError
 from mlxgpt.model import GPTConfig, Quantization, weight_shapes
 from mlxgpt.text import Tokenizer, tokenizer_from_gguf
@@ -53,8 +54,8 @@ class GGUFFile:
         parts = metadata.values.get("split.count", 1)
         if parts not in (0, 1):
             raise CheckpointError(
-                f"{self.path} is one of {str(parts)[:20]} parts of a model; join them first "
-                "(llama-gguf-split --merge)"
+                f"{self.path} is one of {one_line(str(parts), 20)} parts of a model; join them "
+                "first (llama-gguf-split --merge)"
             )
         return metadata
 
@@ -90,7 +91,7 @@ class GGUFFile:
             ids |= {
                 i
                 for i, (token, kind) in enumerate(zip(tokens, types, strict=False))
-                if kind == _CONTROL and token in _TURN_ENDS
+                if kind == _CONTROL and isinstance(token, str) and token in _TURN_ENDS
             }
         return frozenset(i for i in ids if i is not None)
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from mlxgpt.checkpoint.gguf.block_types import BLOCK_TYPES
+from mlxgpt.checkpoint.one_line import one_line
 from mlxgpt.errors import CheckpointError
 
 _MAGIC = b"GGUF"
@@ -110,7 +111,7 @@ class _Reader:
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or not 1 <= alignment <= 1 << 20 or alignment % 8:
             self._entry = "metadata 'general.alignment'"
-            raise self._wrong(f"must be a multiple of 8, got {alignment!r}")
+            raise self._wrong(f"must be a multiple of 8, got {one_line(repr(alignment), 60)}")
         found: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
         for n in range(tensor_count):
             self._entry = f"tensor {n}"

@@ -55,7 +55,9 @@ class Metadata:
             or not math.isfinite(value)
         ):
             raise self._wrong(name, "a finite number", value)
-        short = float(str(np.float32(value))) if abs(value) < 1e38 else float(value)
+        if abs(value) >= 1e38:  # float32 may not hold it
+            return float(value)
+        short = float(str(np.float32(value)))
         return short if np.float32(short) == value else float(value)
 
     def token_id(self, name: str) -> int | None:

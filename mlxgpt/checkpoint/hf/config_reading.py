@@ -11,10 +11,12 @@ from mlxgpt.checkpoint.hf.config_values import ConfigValues
 from mlxgpt.checkpoint.hf.families import FAMILIES, Family
 from mlxgpt.checkpoint.hf.foreign_keys import refuse_foreign
 from mlxgpt.checkpoint.hf.rotary_settings import read_rotary
+from mlxgpt.checkpoint.one_line import one_line
 from mlxgpt.errors import CheckpointError, ConfigError
 from mlxgpt.model import GPTConfig
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
+_MOST_LAYERS = 1 << 16
 
 
 def from_hf(raw: dict[str, Any], where: str) -> GPTConfig:
@@ -27,6 +29,8 @@ def from_hf(raw: dict[str, Any], where: str) -> GPTConfig:
     family = _family(values)
     refuse_foreign(values)
     n_layer = values.size("num_hidden_layers")
+    if n_layer > _MOST_LAYERS:  # some families make lists of their layers
+        raise values.error(f"'num_hidden_layers' must be at most {_MOST_LAYERS}, got {n_layer}")
     attention_bias = values.flag("attention_bias", False)
     mlp_bias = values.flag("mlp_bias", False)
     if family.qkv_bias:  # whatever the key says, the output of attention has none
@@ -73,9 +77,8 @@ def stop_ids(config: dict[str, Any], where: str) -> set[int]:
     ids = [] if value is None else value if isinstance(value, list) else [value]
     for one in ids:
         if not isinstance(one, int) or isinstance(one, bool):
-            raise CheckpointError(
-                f"{where}: 'eos_token_id' must be an id or a list of ids, got {value!r}"
-            )
+            message = f"{where}: 'eos_token_id' must be an id or a list of ids, got {value!r}"
+            raise CheckpointError(one_line(message))
     return set(ids)
 
 
@@ -85,8 +88,8 @@ def _family(values: ConfigValues) -> Family:
         raise values.error(f"'model_type' must name an architecture, got {name!r}")
     if name not in FAMILIES:
         raise ForeignArchitecture(
-            f"{values.where}: model_type {name!r} is not an architecture of this network; those "
-            f"are {', '.join(FAMILIES)}",
+            f"{values.where}: model_type {one_line(repr(name), 80)} is not an architecture of this "
+            f"network; those are {', '.join(FAMILIES)}",
             name,
         )
     return FAMILIES[name]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mlxgpt.checkpoint.one_line import one_line
 from mlxgpt.errors import CheckpointError
 
 
@@ -63,7 +64,7 @@ class ConfigValues:
 
     def error(self, message: str) -> CheckpointError:
         """Return (for `raise`) an error about this object."""
-        return CheckpointError(f"{self.where}: {message}")
+        return CheckpointError(one_line(f"{self.where}: {message}"))
 
 
 def _short(value: Any) -> str:

@@ -21,6 +21,7 @@ from mlxgpt.checkpoint.hf.unfinished import (
     why_incomplete,
 )
 from mlxgpt.checkpoint.json_file import read_json
+from mlxgpt.checkpoint.one_line import one_line
 from mlxgpt.checkpoint.safetensors import TensorInfo, read_header
 from mlxgpt.errors import CheckpointError
 from mlxgpt.model import GPTConfig, Quantization
@@ -94,7 +95,8 @@ def _weight_files(directory: Path) -> list[Path]:
         for name in names:
             if Path(name).name != name:
                 raise CheckpointError(
-                    f"{directory / INDEX} names a file outside its folder: {name!r}"
+                    f"{directory / INDEX} names a file outside its folder: "
+                    f"{one_line(repr(name), 80)}"
                 )
     # os.path.isfile says no, where Path.exists raises, for a name that no file can have
     missing = [n for n in names if not os.path.isfile(directory / n)]
@@ -104,7 +106,8 @@ def _weight_files(directory: Path) -> list[Path]:
             refuse_other_weights(directory)
         if not hint and len(names) > 1:
             hint = "; the model is not complete: download it again"
-        shown = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
+        shown = ", ".join(one_line(repr(n), 160) for n in missing[:5])
+        shown += ", ..." * (len(missing) > 5)
         raise CheckpointError(f"{directory}: missing: {shown}{hint}")
     stray = sorted(f.name for f in directory.glob("*.safetensors") if f.name not in names)
     if stray:
