@@ -35,11 +35,12 @@ def new_file(final: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def new_folder(final: Path) -> Iterator[Path]:
+def new_folder(final: Path, *, same: bool = True) -> Iterator[Path]:
     """Give a temporary folder, and rename it to `final` when the block ends well.
 
     Two writers of one `final` do not disturb each other: the first stays, the second's work is
-    thrown away. When the block raises, nothing is left behind.
+    thrown away, which is as well where both write the `same`; else it raises `FileExistsError`.
+    When the block raises, nothing is left behind.
     """
     temporary = _temporary(final)
     temporary.mkdir()
@@ -53,6 +54,8 @@ def new_folder(final: Path) -> Iterator[Path]:
         except OSError as e:
             if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
+            if not same:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final)) from e
         sync(final.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -29,7 +29,8 @@ LENGTH, NEW = 300, 24
 SIZES: dict[str, Any] = {
     "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 6,
     "num_attention_heads": 8, "num_key_value_heads": 2, "max_position_embeddings": 512,
-    "initializer_range": 0.05, "tie_word_embeddings": False,
+    "initializer_range": 0.05, "tie_word_embeddings": False, "pad_token_id": None,
+    "bos_token_id": None, "eos_token_id": None,
 }  # fmt: skip
 ORIGINAL = {"original_max_position_embeddings": 128}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -66,7 +67,7 @@ def main(_: Sequence[str] | None = None) -> int:
     if not find_spec("torch") or not find_spec("transformers"):
         print("needs torch and transformers", file=sys.stderr)
         return 2
-    tokenizer = train_bpe([text(1_000_000)], 8192)
+    tokenizer = train_bpe(text(1_000_000), 8192)
     rows = []
     for name, (kind, fields) in FAMILIES.items():
         with TemporaryDirectory() as folder:
@@ -115,7 +116,7 @@ def _row(name: str, path: Path, theirs: Any, tokenizer: Tokenizer) -> list[str]:
 
     print(f"{name} ...", flush=True)
     model = load_model(path)
-    ids = tokenizer.encode(text(20_000))[:LENGTH]
+    ids = tokenizer.encode("".join(text(20_000)))[:LENGTH]
     with torch.no_grad():
         expected = theirs(torch.tensor([ids])).logits.numpy()
         greedy = theirs.generate(

@@ -72,8 +72,11 @@ def _main(tool: str, path: str) -> None:
 
 
 def _peak() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage of a child begins with the size of its parent there
+        line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _resident() -> int:

@@ -157,7 +157,7 @@ def export_gguf(
             name=about.title,
         )
 
-    if out.suffix == ".gguf":
+    if out.suffix.lower() == ".gguf":
         check_new(out)
         write(out)
         return out
@@ -178,8 +178,12 @@ def _new_folder(out: Path) -> Iterator[Path]:
     check_new(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with new_folder(out) as folder:
+        with new_folder(out, same=False) as folder:
             yield folder
+    except FileExistsError as e:
+        if e.filename != str(out):
+            raise CheckpointError(f"cannot write {out}: {e.filename} is no folder") from e
+        raise CheckpointError(f"{out} has come into being meanwhile: choose another --out") from e
     except OSError as e:
         raise CheckpointError(f"cannot write {out}: {e.strerror or e}") from e
     except RuntimeError as e:  # MLX's own, when a disk is full
@@ -201,7 +205,9 @@ def _write_tokenizer(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path)
 
 def check_new(out: Path) -> None:
     """Raise `CheckpointError` unless `out` can become a new file or folder."""
-    if out.is_dir() and not any(out.iterdir()):
+    if not out.name or out.resolve() == Path.cwd():
+        raise CheckpointError("--out must name a new folder, not the one you are in")
+    if out.is_dir() and not out.is_symlink() and not any(out.iterdir()):
         return
     if out.exists() or out.is_symlink():
         raise CheckpointError(f"{out} is there already: choose another --out, or remove it first")
@@ -225,7 +231,8 @@ def _fused(
     if rounding.fraction >= _WORTH_SAYING:
         warnings.warn(
             f"{rounding.fraction:.0%} of the weights that the adapter changes are the same as "
-            "before in this precision; --dtype float32 keeps all changes",
+            f"before in this precision; --dtype float32{' without --quantize' if packed else ''} "
+            "keeps all changes",
             MLXGPTWarning,
             stacklevel=2,
         )

@@ -101,9 +101,11 @@ def _open_directory(path: Path) -> Checkpoint:
     ggufs = sorted(name for name in names if name.lower().endswith(".gguf"))
     if "adapter_config.json" in names and not any(n.startswith("model") for n in weights):
         raise CheckpointError(
-            f"{path} is an adapter, no model: give the model that it was made for{_base(path)}, "
-            f"and --adapter {path}"
+            f"{path} is an adapter, no model: give the model that it was made for{_base(path)}; "
+            "generate and eval take the adapter with --adapter, export with --fuse"
         )
+    if "config.json" in names and not os.path.isfile(path / "config.json"):
+        raise CheckpointError(f"{path / 'config.json'} is no regular file")
     if "config.json" in names and (weights or not ggufs):
         if _RUN in names and not weights:
             raise CheckpointError(_not_saved(path))
@@ -111,7 +113,7 @@ def _open_directory(path: Path) -> Checkpoint:
     if len(ggufs) == 1:
         return GGUFFile(_checked_file(path / ggufs[0]))
     if ggufs:
-        shown = ", ".join(ggufs[:_SHOWN]) + ", ..." * (len(ggufs) > _SHOWN)
+        shown = ", ".join(map(one_line, ggufs[:_SHOWN])) + ", ..." * (len(ggufs) > _SHOWN)
         raise CheckpointError(f"{path} holds {len(ggufs)} GGUF files; give one of them: {shown}")
     if _RUN in names:
         raise CheckpointError(_not_saved(path))
@@ -136,6 +138,8 @@ def _not_saved(path: Path) -> str:
 
 def _checked_file(path: Path) -> Path:
     """Return the path of a GGUF file, which is known by its first bytes, not by its name."""
+    if not os.path.isfile(path):  # a pipe would be waited for
+        raise CheckpointError(f"{path} is no regular file; expected {_EXPECTED}")
     try:
         with path.open("rb") as f:
             start = f.read(len(_GGUF_MAGIC))

@@ -66,7 +66,7 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
             # MLX counts with 32 bits: 2**31 becomes negative, 2**32 becomes 0.
             if not all(type(n) is int and 0 <= n < 2**31 for n in shape):
                 raise ValueError("odd shape")
-            if not all(type(n) is int and 0 <= n <= size for n in (begin, end)):
+            if not all(type(n) is int and 0 <= n < 2**63 for n in (begin, end)):
                 raise ValueError("odd offsets")
             if end - begin != TensorInfo(dtype, shape).nbytes:
                 raise ValueError("shape and offsets disagree")
@@ -81,10 +81,14 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
         if begin != position:
             raise CheckpointError(f"{path}: {name!r} starts at byte {begin}, expected {position}")
         position = end
-    if 8 + length + position != size:
+    if 8 + length + position > size:
         raise CheckpointError(
-            f"{path} is cut off or has trailing data: {size} bytes, the header describes "
-            f"{8 + length + position}"
+            f"{path} is cut off: {size} bytes, the header describes {8 + length + position}; copy "
+            "or download it again"
+        )
+    if 8 + length + position < size:
+        raise CheckpointError(
+            f"{path} has trailing data: {size} bytes, the header describes {8 + length + position}"
         )
     return infos
 

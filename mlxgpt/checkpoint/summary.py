@@ -52,6 +52,7 @@ def summarize(checkpoint: Checkpoint) -> Summary:
     config, tensors = _config(checkpoint), checkpoint.tensors()
     raw: dict[str, Any] = {}
     if config is not None:
+        checkpoint.weights()  # reads none, but checks that files and config agree
         quantization, shape = checkpoint.quantization, own_shape(config)
     else:
         file = checkpoint.path / "config.json"

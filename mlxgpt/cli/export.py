@@ -1,6 +1,7 @@
 """`mlxgpt export`: a model or an adapter -> the files that other tools open."""
 
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -46,8 +47,12 @@ def export(
 ) -> None:
     """Write a model, or an adapter, for another tool."""
     import_heavy("mlxgpt.checkpoint")
+    import signal
+
     from mlxgpt.errors import ConfigError
 
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: nothing half-written stays
+        signal.signal(ending, signal.default_int_handler)
     given = {"--quantize": quantize, "--group-size": group_size, "--dtype": dtype, "--fuse": fuse}
     if to in ("peft", "mlx-lm"):
         _refuse(given, f"--to {to}, which writes an adapter")
@@ -72,8 +77,11 @@ def _export_adapter(
     source: str, to: Literal["peft", "mlx-lm"], out: Path, base: str | None
 ) -> None:
     from mlxgpt.checkpoint import check_new, read_adapter, write_adapter
+    from mlxgpt.errors import ConfigError
 
     check_new(out)
+    if base == "":
+        raise ConfigError("--base is empty; give the name of the base model, or leave it out")
     adapter = read_adapter(source)
     write_adapter(out, adapter, to, base=base)
     typer.echo(f"adapter  {out}")
@@ -96,16 +104,25 @@ def _export_model(
         outgoing,
         read_adapter,
     )
+    from mlxgpt.errors import MLXGPTWarning
 
     quantization, dtype = _settings(to, bits, group_size, dtype_name)
     checkpoint = open_checkpoint(source)
     check_new(out)
+    _check_place(source, checkpoint, to, out)
     adapter = read_adapter(fuse) if fuse is not None else None
     unpacked = to == "gguf"
     packing = None if unpacked else quantization
     changed = outgoing(
         checkpoint, dtype=dtype, quantization=packing, adapter=adapter, unpacked=unpacked
     )
+    if checkpoint.quantization and bits is None and dtype is None and (unpacked or adapter):
+        warnings.warn(
+            "the quantized weights of the source are unpacked, and take several times the space; "
+            "--quantize 4 or 8 packs them again, --dtype float16 halves them",
+            MLXGPTWarning,
+            stacklevel=1,
+        )
     about = _about(checkpoint, source, fuse)
     if to == "hf":
         export_directory(checkpoint, out, changed, about)
@@ -113,6 +130,25 @@ def _export_model(
     else:
         written = export_gguf(checkpoint, out, changed, about, dtype=dtype, bits=bits)
     typer.echo(f"model  {written}\nnext   {command('generate', written)}")
+
+
+def _check_place(source: str, checkpoint: "Checkpoint", to: str, out: Path) -> None:
+    """Refuse models that are not ours, and an `out` that would change the source."""
+    from mlxgpt.checkpoint.foreign import ForeignArchitecture
+    from mlxgpt.errors import ConfigError
+
+    try:
+        _ = checkpoint.config
+    except ForeignArchitecture as e:
+        raise ConfigError(
+            f"{source} is of architecture '{e.model_type}', which mlx-lm runs: it can be generated "
+            "from and evaluated, not exported"
+        ) from e
+    for folder in (Path(source).expanduser(), checkpoint.path):
+        if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
+            raise ConfigError(f"--out {out} lies inside the source {folder}; choose another")
+    if to == "hf" and out.suffix.lower() == ".gguf":
+        raise ConfigError(f"--to hf writes a folder; {out} looks like a file (--to gguf)")
 
 
 def _about(checkpoint: "Checkpoint", source: str, fuse: str | None) -> "About":
@@ -154,4 +190,6 @@ def _settings(
         return None, dtype
     if to == "gguf" and group_size not in (None, 32):
         raise ConfigError(f"--group-size of a GGUF file is 32; got {group_size}")
-    return Quantization(bits=bits, group_size=group_size or (32 if to == "gguf" else 64)), dtype
+    return Quantization(
+        bits=bits, group_size=(32 if to == "gguf" else 64) if group_size is None else group_size
+    ), dtype

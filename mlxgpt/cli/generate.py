@@ -48,10 +48,13 @@ def generate(
     import secrets
     import sys
     import time
+    import warnings
 
     from mlxgpt.checkpoint import attach, load_model, load_tokenizer, open_checkpoint, read_adapter
     from mlxgpt.cli.prompt import chat_prompt, plain_prompt
+    from mlxgpt.errors import MLXGPTWarning
     from mlxgpt.infer import SamplingParams, generate
+    from mlxgpt.model import GPT
     from mlxgpt.text import repair_surrogates
 
     params = SamplingParams(
@@ -74,6 +77,15 @@ def generate(
     if change is not None:
         attach(network, change)
     decoder = tokenizer.stream_decoder(skip_special=True)
+    if asked.shown:  # what follows a text keeps its space; an answer has none in front
+        decoder.push(asked.ids[-1])
+    if isinstance(network, GPT) and len(asked.ids) > network.config.context:
+        warnings.warn(
+            f"the prompt has {len(asked.ids):,} tokens; the model sees the last "
+            f"{network.config.context:,} at a time",
+            MLXGPTWarning,
+            stacklevel=1,
+        )
     sys.stdout.write(asked.shown)
     sys.stdout.flush()
     began = time.perf_counter()

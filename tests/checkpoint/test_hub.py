@@ -256,7 +256,7 @@ def test_an_adapter_is_downloaded_for_what_it_is(hub: FakeHub) -> None:
     hub.repositories["someone/lora"] = {"main": files}
     message = refused("someone/lora")
     assert "is an adapter, no model" in message
-    assert "made for (someone/tiny), and --adapter" in message
+    assert "made for (someone/tiny); generate and eval take the adapter" in message
     folder = download(HubModel("someone/lora"))
     assert sorted(files_of(folder)) == ["adapter_config.json", "adapter_model.safetensors"]
 

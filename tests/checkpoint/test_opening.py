@@ -1,5 +1,6 @@
 """What a user may type for a model, and what is said where there is none."""
 
+import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -83,7 +84,7 @@ def test_an_adapter_is_no_model(model: Path) -> None:
     (adapter / "adapters.safetensors").write_bytes(b"")
     message = refused(adapter)
     assert f"{adapter} is an adapter, no model" in message
-    assert f"made for (some/base), and --adapter {adapter}" in message
+    assert "made for (some/base); generate and eval take the adapter with --adapter" in message
     shutil.copy(model / "config.json", adapter)
     assert "is an adapter" in refused(adapter)
     shutil.copy(adapter / "adapter_config.json", model)
@@ -171,3 +172,12 @@ def test_what_is_left_is_a_name_on_the_hub(here: Path, monkeypatch: pytest.Monke
     (here / "a").mkdir()
     assert local_path("hf://a/b") == here
     assert asked == [*names, "a/b"]
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "folder" / "config.json")
+    for path in (tmp_path / "pipe.gguf", tmp_path / "folder"):
+        with pytest.raises(CheckpointError, match="no regular file"):
+            open_checkpoint(path)

@@ -60,6 +60,7 @@ class Fake:
 
     def weights(self) -> Iterator[tuple[str, mx.array]]:
         raise AssertionError("weights are not to be read")
+        yield
 
 
 def nbytes(model: GPT | BorrowedModel) -> int:
@@ -274,3 +275,15 @@ def test_a_public_gguf_takes_the_memory_that_is_told() -> None:
     sizes = summarize(checkpoint).footprint
     assert sizes.memory_bytes == nbytes(load_model(checkpoint, as_stored=True))
     assert sizes.parameters == 134_515_008
+
+
+def test_weights_of_another_model_are_refused(
+    tmp_path: Path, random_gpt: Callable[..., GPT]
+) -> None:
+    for name, layers in (("one", 2), ("two", 3)):
+        model = random_gpt(vocab_size=train_char(["abc"]).vocab_size, n_layer=layers)
+        save_model(tmp_path / name, model, train_char(["abc"]))
+    for name in ("model.safetensors", "model.safetensors.index.json"):
+        (tmp_path / "two" / name).write_bytes((tmp_path / "one" / name).read_bytes())
+    with pytest.raises(CheckpointError, match=r"missing: 'model\.layers\.2"):
+        summarize(open_checkpoint(tmp_path / "two"))

@@ -2,8 +2,11 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -141,3 +144,64 @@ def test_what_has_no_meaning_is_refused(
     assert re.search(message, said), said
     assert "\n" not in said
     assert not (tmp_path / "out").exists()
+
+
+def test_what_comes_into_being_meanwhile_is_not_lost(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlxgpt.checkpoint import exporting
+
+    out, real = tmp_path / "out", exporting.write_weights
+
+    def slow(*words: Any) -> Any:
+        out.mkdir()
+        (out / "mine").write_text("mine")
+        return real(*words)
+
+    monkeypatch.setattr(exporting, "write_weights", slow)
+    assert "has come into being meanwhile" in refused(model, "--to", "hf", "--out", out)
+    assert [p.name for p in out.iterdir()] == ["mine"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "out"]
+
+
+def test_places_that_would_harm_are_refused(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "inside the source" in refused(model, "--to", "hf", "--out", model / "sub")
+    assert "looks like a file" in refused(model, "--to", "hf", "--out", tmp_path / "x.gguf")
+    (tmp_path / "file").write_text("")
+    assert "is no folder" in refused(model, "--to", "hf", "--out", tmp_path / "file" / "x")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    for here in (".", "", tmp_path / "empty"):
+        assert "the one you are in" in refused(model, "--to", "hf", "--out", here)
+    assert not list((tmp_path / "empty").iterdir())
+
+
+@pytest.mark.parametrize("to", ["gguf", "hf"])
+def test_it_is_said_that_quantized_weights_are_unpacked(
+    to: str, model: Path, adapter: Path, tmp_path: Path
+) -> None:
+    run(model, "--to", "hf", "--quantize", 4, "--group-size", 32, "--out", tmp_path / "q")
+    fuse = ["--fuse", adapter] if to == "hf" else []
+    words = ["export", tmp_path / "q", "--to", to, "--out", tmp_path / "x", *fuse]
+    result = CliRunner().invoke(app, [*map(str, words)])
+    assert "note: the quantized weights of the source are unpacked" in result.stderr
+    assert (tmp_path / "x").is_dir()
+
+
+def test_a_signal_to_end_leaves_nothing_behind(model: Path, tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from mlxgpt.checkpoint import exporting\n"
+        "def end(*words): os.kill(os.getpid(), signal.SIGTERM)\n"
+        "exporting.write_weights = end\n"
+        "sys.argv = ['mlxgpt', 'export', sys.argv[1], '--to', 'hf', '--out', sys.argv[2]]\n"
+        "from mlxgpt.cli.app import main\n"
+        "main()\n"
+    )
+    words = [sys.executable, "-c", script, str(model), str(tmp_path / "out")]
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert ended.returncode == 130, ended.stderr
+    assert ended.stderr.strip() == "mlxgpt: interrupted"
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]

@@ -199,3 +199,20 @@ def test_it_works_as_a_command(folder: Path) -> None:
     assert (ran.returncode, ran.stdout) == (2, b"")
     assert ran.stderr.startswith(b"mlxgpt: error: ")
     assert ran.stderr.count(b"\n") == 1
+
+
+def test_a_space_after_the_prompt_is_kept(run: Run, shared_data: Path) -> None:
+    """The tokens of SentencePiece carry the space in front of a word."""
+    model = shared_data / "checkpoints" / "stories260K-hf"
+    said = run(model, "-p", "Once", "--temperature", 0, "--tokens", 6)
+    assert said.out.startswith("Once upon a time, there was")
+
+
+def test_a_prompt_beyond_the_context_is_told_of(
+    run: Run, tmp_path: Path, random_gpt: Callable[..., GPT]
+) -> None:
+    tokenizer = train_char([TEXT])
+    save_model(tmp_path / "m", random_gpt(vocab_size=tokenizer.vocab_size), tokenizer)
+    said = run(tmp_path / "m", "-p", TEXT, "--tokens", 1)
+    assert "note: the prompt has 23 tokens; the model sees the last 16 at a time" in said.err
+    assert "note" not in run(tmp_path / "m", "-p", TEXT[:16], "--tokens", 1).err

@@ -63,7 +63,7 @@ def write_adapter(
     weights = PEFT_WEIGHTS if form == "peft" else MLX_WEIGHTS
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with new_folder(directory) as temporary:
+        with new_folder(directory, same=False) as temporary:
             write_tensors(temporary / weights, dict(sorted(tensors.items())))
             write_json(temporary / CONFIG, dict(sorted(config.items())))
     except (OSError, RuntimeError) as e:
