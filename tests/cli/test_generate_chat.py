@@ -217,4 +217,5 @@ def test_an_adapter_is_put_on(run: Run, folder: Path, network: GPT, tmp_path: Pa
     assert out != run(folder, *fixed)[1]
     code, _, err = run(adapter, *fixed)
     assert code == 2
-    assert f"--adapter {adapter}" in err
+    assert f"{adapter} is an adapter" in err
+    assert "with --adapter" in err
