@@ -115,9 +115,9 @@ def _resident(tensor: StoredTensor) -> int:
     count = prod(tensor.shape)
     if tensor.dtype in UNPACKED:
         return 2 * count
-    if tensor.dtype in PACKED:  # a scale and a bias in half precision for each group
+    if tensor.dtype in PACKED:  # a scale and a bias in float32 for each group
         how = PACKED[tensor.dtype]
-        return count * how.bits // 8 + count // how.group_size * 4
+        return count * how.bits // 8 + count // how.group_size * 8
     return tensor.nbytes
 
 
@@ -128,6 +128,9 @@ def _loaded(
     quantization: Mapping[str, Quantization],
 ) -> int:
     packed = name.rpartition(".")[0] in quantization
+    if half and tensor.dtype in PACKED:  # scales and biases become half precision too
+        groups = prod(tensor.shape) // PACKED[tensor.dtype].group_size
+        return _resident(tensor) - groups * 4
     if half and tensor.dtype == "F32" and becomes_half(name, len(tensor.shape), packed):
         return tensor.nbytes // 2
     return _resident(tensor)

@@ -70,7 +70,7 @@ def load_model(
     """Load the network of a model, without its tokenizer.
 
     `as_stored` keeps precision and quantization as they are on disk; None: on a GPU. Only float32
-    vectors and scales beside half-precision or quantized matrices become half precision too.
+    vectors and scales beside half-precision matrices become half precision too.
     """
     checkpoint = open_checkpoint(source) if isinstance(source, str | Path) else source
     if as_stored is None:

@@ -14,6 +14,7 @@ from tiny_gguf import HEADS, KV_HEADS, VOCAB, WIDTH, model_metadata, model_tenso
 
 from mlxgpt.checkpoint import load_model
 from mlxgpt.checkpoint.checkpoint import StoredTensor
+from mlxgpt.checkpoint.footprint import footprint
 from mlxgpt.checkpoint.gguf import GGUFFile
 from mlxgpt.checkpoint.gguf.blocks import PACKED, UNPACKED, read_blocks
 from mlxgpt.checkpoint.gguf.tensor_names import from_gguf_rows, gguf_name, our_name, to_gguf_rows
@@ -167,14 +168,20 @@ def test_a_file_says_what_it_is(tmp_path: Path) -> None:
     }
     stored, plain = (load_model(file, as_stored=how) for how in (True, False))
     ids = mx.array([[1, 2, 3, 40]])
-    np.testing.assert_allclose(
-        np.array(stored(ids).astype(mx.float32)), np.array(plain(ids)), atol=0.1
-    )
-    # One float32 vector would make all that comes after it float32.
+    np.testing.assert_allclose(np.array(stored(ids)), np.array(plain(ids)), atol=1e-4)
+
+
+def test_vectors_beside_a_half_precision_matrix_become_half(tmp_path: Path) -> None:
+    """One float32 vector would make all that comes after it float32."""
+    types = {"token_embd.weight": Q.Q8_0, "blk.0.attn_q.weight": Q.F16}
+    file = GGUFFile(write_gguf(tmp_path / "x.gguf", model_metadata(), model_tensors(), types))
+    stored = load_model(file, as_stored=True)
     kinds = {name: array.dtype for name, array in stored.weights().items()}
     assert kinds["model.embed_tokens.weight"] == mx.uint32
     assert kinds["model.embed_tokens.scales"] == kinds["model.norm.weight"] == mx.float16
     assert kinds["model.layers.0.mlp.up_proj.weight"] == mx.float32  # a matrix stays what it is
+    memory = sum(array.nbytes for array in stored.weights().values())
+    assert footprint(file.tensors(), file.quantization, file.config).memory_bytes == memory
 
 
 def test_a_file_in_float32_stays_so(tmp_path: Path) -> None:
