@@ -42,7 +42,11 @@ def test_the_quick_run_measures_every_part(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for text in ("Python files", "STAND-IN: docstrings", "own.txt"):
         assert done.stdout.count(f"text: {text}") == 3, text
-    assert "DIFFER" not in done.stdout  # UNFAIR is about the machine at that moment
+    assert "DIFFER" not in done.stdout
+    # In training some libraries read on one thread and count on another, more or less at once.
+    encoding, training, _ = done.stdout.partition("\ntraining, ")
+    assert training
+    assert "UNFAIR" not in encoding
     assert row(done.stdout, "mlxgpt, compiled") == row(done.stdout, "mlxgpt, plain") == "equal"
     assert row(done.stdout, "two threads") == "equal"
     assert row(done.stdout, "mlxgpt") == "all 744"
