@@ -27,7 +27,8 @@ class Case:
 
     name: str
     run: Callable[[], Any]
-    """Does the work once, to the end (lazy arrays evaluated)."""
+    """Does the work once, to the end (lazy arrays evaluated). Where only a part of it counts, it
+    returns the seconds of that part as a float."""
     work: float = 1.0
     """Units of work in one run."""
 
@@ -65,9 +66,10 @@ def measure(
             for figure in figures:
                 status.update(f"{title}: {figure.case.name} ({i + 1}/{warmup + rounds})")
                 began = time.perf_counter()
-                figure.case.run()
+                own = figure.case.run()
                 if i >= warmup:
-                    figure.seconds.append(time.perf_counter() - began)
+                    whole = time.perf_counter() - began
+                    figure.seconds.append(own if isinstance(own, float) else whole)
     table = Table(title=title, title_justify="left", title_style="bold")
     for heading in ("", "median", "min - max", f"{unit}/s", "time ratio"):
         table.add_column(heading, justify="left" if not heading else "right")

@@ -13,6 +13,7 @@ import typer
 
 from mlxgpt import __version__
 from mlxgpt.cli import tokenizer
+from mlxgpt.cli.chat import chat
 from mlxgpt.cli.doctor import doctor
 from mlxgpt.cli.eval import evaluate
 from mlxgpt.cli.export import export
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.command()(interruptible(train))
 app.command()(interruptible(generate))
+app.command()(interruptible(chat))
 app.command("eval")(interruptible(evaluate))
 app.command()(interruptible(export))
 app.add_typer(tokenizer.app, name="tokenizer")

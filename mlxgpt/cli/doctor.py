@@ -1,13 +1,15 @@
-"""`mlxgpt doctor`: this computer -> a table of what mlxgpt finds on it, and hints."""
+"""`mlxgpt doctor`: this computer -> what mlxgpt finds on it, if it computes right, and hints."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mlxgpt.cli.device_checks import MODULES, failures, print_checks, run_checks
 from mlxgpt.cli.shell import import_heavy, table_console
 
 if TYPE_CHECKING:
     from mlxgpt.machine.checkup import Checkup
+    from mlxgpt.machine.device_check import DeviceCheck
 
 
 def doctor(
@@ -15,21 +17,27 @@ def doctor(
         bool, typer.Option("--json", help="Print one JSON object for scripts.")
     ] = False,
 ) -> None:
-    """Show what mlxgpt finds on this machine, and how fast it is."""
-    import_heavy("mlxgpt.machine.checkup")
+    """Show what mlxgpt finds on this machine, how fast it is, and whether it computes right.
+
+    The last is a table of comparisons; if one fails, the exit code is 1.
+    """
+    import_heavy("mlxgpt.machine.checkup", *MODULES)
     from mlxgpt.machine.checkup import examine  # imports MLX
     from mlxgpt.text.compiled.tier import kernel_state
 
-    checkup, kernels = examine(), kernel_state()
+    checkup, kernels, checks = examine(), kernel_state(), run_checks()
     if json:
         import json as encoder
 
-        print(encoder.dumps({**checkup.to_dict(), "tokenizer": kernels}, indent=2))
+        report = {**checkup.to_dict(), "tokenizer": kernels}
+        print(encoder.dumps(report | {"checks": [c.to_dict() for c in checks]}, indent=2))
     else:
-        _print_table(checkup, kernels)
+        _print_report(checkup, kernels, checks)
+    if failures(checks):
+        raise typer.Exit(1)
 
 
-def _print_table(checkup: "Checkup", kernels: str) -> None:
+def _print_report(checkup: "Checkup", kernels: str, checks: "list[DeviceCheck]") -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -41,11 +49,18 @@ def _print_table(checkup: "Checkup", kernels: str) -> None:
     console = table_console()
     console.print(table)
     console.print()
+    print_checks(console, checks)
     for hint in checkup.hints:
         line = Table(show_header=False, box=None, padding=(0, 1, 0, 0))
         line.add_row("[yellow]hint[/]", escape(hint))
         console.print(line)
-    if not checkup.hints:
+    failed = failures(checks)
+    if failed:
+        console.print(
+            f"[bold red]failed[/] {failed} of {len(checks)} checks: do not trust what this device "
+            "computes there, and please report this page"
+        )
+    elif not checkup.hints:
         console.print("[green]ok[/] everything is as it should be")
 
 

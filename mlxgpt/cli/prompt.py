@@ -1,11 +1,13 @@
-"""A prompt, or a question in a chat -> the ids to begin with, and those that end the answer."""
+"""A prompt, or the messages of a chat -> the ids to begin with, and those that end the answer."""
 
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mlxgpt.checkpoint import Checkpoint
-from mlxgpt.errors import ConfigError, MLXGPTWarning
+from mlxgpt.errors import ConfigError, MLXGPTWarning, TokenizerError
 from mlxgpt.text import Tokenizer
 from mlxgpt.text.chat_template import ChatTemplate
 
@@ -18,6 +20,12 @@ class Prompt:
     stop_ids: frozenset[int]
     shown: str
     """What is printed before the first token."""
+
+    @property
+    def after(self) -> int | None:
+        """The id that the text written goes on from; None for an answer, which is a text of its
+        own. What follows a text keeps its space; an answer has none in front."""
+        return self.ids[-1] if self.shown else None
 
 
 def plain_prompt(checkpoint: Checkpoint, tokenizer: Tokenizer, text: str) -> Prompt:
@@ -42,39 +50,62 @@ def plain_prompt(checkpoint: Checkpoint, tokenizer: Tokenizer, text: str) -> Pro
     return Prompt(ids, _stop_ids(checkpoint, tokenizer), text)
 
 
-def chat_prompt(
-    checkpoint: Checkpoint,
-    tokenizer: Tokenizer,
-    question: str,
-    system: str | None,
-    template_file: Path | None,
-) -> Prompt:
-    """Return a question in the form in which the model was trained to answer.
+def question(text: str, system: str | None) -> list[dict[str, str]]:
+    """Return the messages that ask one question.
 
-    Raises `ConfigError` without a question or a template, `TokenizerError` for what the template
-    refuses.
+    Raises `ConfigError` for an empty one.
     """
-    if not question:
+    if not text:
         raise ConfigError("--chat answers a question: give a --prompt")
-    names = tokenizer.border_names()
-    if template_file is not None:
-        template = ChatTemplate.read(template_file.expanduser(), names)
-    elif (source := checkpoint.chat_template) is not None:
-        template = ChatTemplate(source, names, name=f"the chat template of {checkpoint.path}")
-    else:
-        raise ConfigError(
-            f"{checkpoint.path} has no chat template: give one with --chat-template FILE, or leave "
-            "out --chat to have the prompt continued"
-        )
-    messages = [{"role": "user", "content": question}]
-    if system is not None:
-        messages.insert(0, {"role": "system", "content": system})
-    ids = template.encode(tokenizer, messages, add_generation_prompt=True)
-    if not ids:
-        raise ConfigError(f"{template.name} makes nothing of the prompt")
-    named = tokenizer.special_tokens.get(names.get("eos_token", ""))
-    ends = {end for end in (template.end_of_turn(tokenizer), named) if end is not None}
-    return Prompt(ids, _stop_ids(checkpoint, tokenizer) | ends, "")
+    asked = [{"role": "user", "content": text}]
+    return asked if system is None else [{"role": "system", "content": system}, *asked]
+
+
+class ChatForm:
+    """The form in which a model was trained to answer."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        tokenizer: Tokenizer,
+        template_file: Path | None,
+        *,
+        otherwise: str = "",
+    ) -> None:
+        """Take the template from a file, or else the model's own.
+
+        Raises `ConfigError` if there is none, `otherwise` saying what else one could do, and
+        `TokenizerError` for one that cannot be used.
+        """
+        names = tokenizer.border_names()
+        if template_file is not None:
+            template = ChatTemplate.read(template_file.expanduser(), names)
+        elif (source := checkpoint.chat_template) is not None:
+            template = ChatTemplate(source, names, name=f"the chat template of {checkpoint.path}")
+        else:
+            raise ConfigError(
+                f"{checkpoint.path} has no chat template: give one with --chat-template FILE"
+                f"{otherwise}"
+            )
+        self._template = template
+        self._tokenizer = tokenizer
+        named = tokenizer.special_tokens.get(names.get("eos_token", ""))
+        ends = {end for end in (template.end_of_turn(tokenizer), named) if end is not None}
+        self.stop_ids = _stop_ids(checkpoint, tokenizer) | ends
+
+    def ids(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Return the ids of a conversation whose next words are the model's answer.
+
+        Raises `TokenizerError` for what the template refuses, or makes nothing of.
+        """
+        ids = self._template.encode(self._tokenizer, messages, add_generation_prompt=True)
+        if not ids:
+            raise TokenizerError(f"{self._template.name} makes nothing of the prompt")
+        return ids
+
+    def prompt(self, messages: Sequence[Mapping[str, Any]]) -> Prompt:
+        """Return a conversation to be answered; raises as `ids`."""
+        return Prompt(self.ids(messages), self.stop_ids, "")
 
 
 def _stop_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> frozenset[int]:

@@ -3,17 +3,19 @@
 from mlxgpt.infer.generate import Generated, generate, generate_plain
 from mlxgpt.infer.kv_cache import KVCache
 from mlxgpt.infer.perplexity import Score, score, window_sizes
-from mlxgpt.infer.sampling import SamplingParams, sample, sampling_logprobs
+from mlxgpt.infer.sampling import Context, SamplingParams, TokenLogprobs, choose, next_logprobs
 
 __all__ = [
+    "Context",
     "Generated",
     "KVCache",
     "SamplingParams",
     "Score",
+    "TokenLogprobs",
+    "choose",
     "generate",
     "generate_plain",
-    "sample",
-    "sampling_logprobs",
+    "next_logprobs",
     "score",
     "window_sizes",
 ]

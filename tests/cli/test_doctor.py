@@ -6,24 +6,37 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from mlxgpt.cli import doctor as doctor_module
+from mlxgpt.cli.device_checks import run_checks
 from mlxgpt.cli.doctor import doctor
 from mlxgpt.machine import checkup as checkup_module
 from mlxgpt.machine.blas import BlasInfo
 from mlxgpt.machine.checkup import Checkup, examine
 from mlxgpt.machine.compiler import Compiler
+from mlxgpt.machine.device_check import DeviceCheck
 
 app = typer.Typer()
 app.command()(doctor)
 
 
+CHECKS = [
+    DeviceCheck("attention, float16", "fast against plain", "ok", 1.3e-4, 2e-3),
+    DeviceCheck("RMSNorm, float16", "fast against plain", "ok", 0.0, 2e-3),
+    DeviceCheck("kernel", "kernel against formula", "skipped", reason="no [Apple] GPU"),
+]
+WRONG = DeviceCheck("training", "one against another", "failed", float("nan"), 1e-3)
+BROKEN = DeviceCheck("loss", "one against another", "failed", allowed=1e-3, reason="E: [metal] no")
+
+
 @pytest.fixture(autouse=True)
-def small_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def little_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkup_module, "measure_gemm", lambda _: 12345.6)
+    monkeypatch.setattr(doctor_module, "run_checks", lambda: CHECKS)
 
 
-def shown(*arguments: str) -> str:
+def shown(*arguments: str, code: int = 0) -> str:
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == code, result.output
     return result.stdout
 
 
@@ -95,3 +108,36 @@ def test_a_cache_that_cannot_be_written_is_not_as_it_should_be(
     assert hints(tmp_path / "not" / "there") == []
     monkeypatch.setattr("os.access", lambda *_: False)
     assert "MLXGPT_CACHE" in hints(tmp_path / "not" / "there")[0]
+
+
+def test_each_check_has_its_line_under_what_is_compared() -> None:
+    lines = [" ".join(line.split()) for line in shown().splitlines()]
+    start = lines.index("check difference allowed")
+    assert lines[start + 1 : start + 6] == [
+        "fast against plain",
+        "attention, float16 1.3e-04 2.0e-03 ok",
+        "RMSNorm, float16 0.0e+00 2.0e-03 ok",
+        "kernel against formula",
+        "kernel skipped: no [Apple] GPU",
+    ]
+    assert json.loads(shown("--json"))["checks"] == [check.to_dict() for check in CHECKS]
+
+
+def test_a_failed_check_is_named_and_makes_the_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor_module, "run_checks", lambda: [*CHECKS, WRONG, BROKEN])
+    text = " ".join(shown(code=1).split())
+    assert "training nan 1.0e-03 failed loss 1.0e-03 failed: E: [metal] no" in text
+    assert "failed 2 of 5 checks: do not trust what this device computes there" in text
+    assert "everything is as it should be" not in text
+    report = json.loads(shown("--json", code=1))
+    assert [check["state"] for check in report["checks"]].count("failed") == 2
+
+
+@pytest.mark.slow
+def test_this_machine_passes_all_checks() -> None:
+    checks = run_checks()
+    assert {check.state for check in checks} <= {"ok", "skipped"}
+    for part in ("attention", "logits", "training", "paged attention"):
+        assert any(check.name.startswith(part) for check in checks)

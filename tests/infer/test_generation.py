@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -20,8 +21,14 @@ def prompt_of(length: int) -> list[int]:
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 45])
 @pytest.mark.parametrize(
     "settings",
-    [{"temperature": 0}, {}, {"temperature": 1.3, "top_k": 9, "top_p": 0.9, "min_p": 0.01}],
-    ids=["greedy", "sampled", "filtered"],
+    [
+        {"temperature": 0},
+        {},
+        {"temperature": 1.3, "top_k": 9, "top_p": 0.9, "min_p": 0.01},
+        {"repetition_penalty": 1.2, "presence_penalty": 0.4, "frequency_penalty": 0.3},
+        {"top_p": 0.9, "logit_bias": {3: 1.0}},
+    ],
+    ids=["greedy", "sampled", "filtered", "penalized", "top-p"],
 )
 def test_the_cache_changes_no_token(
     length: int, settings: dict[str, Any], random_gpt: Make, monkeypatch: pytest.MonkeyPatch
@@ -112,6 +119,93 @@ def test_what_the_model_does_not_have_is_refused(
     for run in (generate, generate_plain):
         with pytest.raises(ConfigError, match=part):
             list(run(random_gpt(), prompt, SamplingParams(), num_ids=num_ids))
+
+
+def test_penalties_see_what_was_written(random_gpt: Make) -> None:
+    """Against the formulas, over the logits of the whole text each time."""
+    model, prompt = random_gpt(max_seq_len=64), prompt_of(6)
+    settings = {"repetition_penalty": 1.5, "presence_penalty": 0.6, "frequency_penalty": 0.5}
+    params = SamplingParams(temperature=0, max_tokens=20, **settings)
+    liked = list(generate(model, prompt, params))[3].token_id
+    params = replace(params, logit_bias={liked: -2.5})
+    text: list[int] = []
+    for token in generate(model, prompt, params):
+        logits = np.array(model(mx.array([prompt + text]))[0, -1], dtype=np.float64)
+        logits[liked] -= 2.5
+        for i in {*prompt, *text}:
+            logits[i] *= 1.5 if logits[i] <= 0 else 1 / 1.5
+        for i in text:
+            logits[i] -= 0.5
+        for i in set(text):
+            logits[i] -= 0.6
+        assert token.token_id == logits.argmax()
+        text.append(token.token_id)
+    for name in (*settings, "logit_bias"):
+        without = replace(params, **{name: getattr(SamplingParams(), name)})
+        assert [t.token_id for t in generate(model, prompt, without)] != text, name
+
+
+def test_log_probabilities_are_those_of_the_model(random_gpt: Make) -> None:
+    model, prompt = random_gpt(max_seq_len=64), prompt_of(6)
+    params = SamplingParams(max_tokens=8, temperature=0.5, top_p=0.9, logprobs=4, seed=2)
+    text: list[int] = []
+    for token in generate(model, prompt, params):
+        logits = np.array(model(mx.array([prompt + text]))[0, -1], dtype=np.float64)
+        exact = logits - logits.max()
+        exact -= np.log(np.exp(exact).sum())
+        assert token.logprobs is not None
+        assert token.logprobs.logprob == pytest.approx(exact[token.token_id], abs=1e-4)
+        assert [i for i, _ in token.logprobs.top] == np.argsort(-exact)[:4].tolist()
+        text.append(token.token_id)
+    bare = replace(params, logprobs=None)
+    assert [(t.token_id, t.logprobs) for t in generate(model, prompt, bare)] == [
+        (i, None) for i in text
+    ]
+    own = list(generate(model, prompt, replace(params, logprobs=0)))
+    assert all(t.logprobs is not None and t.logprobs.top == () for t in own)
+
+
+def test_stop_ids_of_both_kinds_end_a_text(random_gpt: Make) -> None:
+    model, prompt = random_gpt(), prompt_of(5)
+    whole = [t.token_id for t in generate(model, prompt, SamplingParams(max_tokens=30, seed=1))]
+    early, late = whole[4], next(i for i in whole[5:] if i not in whole[:5])
+    for run in (generate, generate_plain):
+        for given, own in (([early], [late]), ([late], [early]), ([], [early, late])):
+            params = SamplingParams(max_tokens=30, seed=1, stop_ids=own)
+            texts = list(run(model, prompt, params, stop_ids=given))
+            assert [t.token_id for t in texts] == whole[: whole.index(early) + 1]
+            assert texts[-1].finish_reason == "stop"
+
+
+@pytest.mark.parametrize("settings", [{"n": 2}, {"stop": "."}, {"stop": ["a"], "n": 3}], ids=str)
+def test_what_needs_the_engine_is_refused(settings: dict[str, Any], random_gpt: Make) -> None:
+    for run in (generate, generate_plain):
+        with pytest.raises(ConfigError, match="Engine"):
+            list(run(random_gpt(), [1], SamplingParams(**settings)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "ahead"),
+    [({}, 1), ({"temperature": 0, "logprobs": 2}, 1), ({"presence_penalty": 0.5}, 0)],
+    ids=str,
+)
+def test_the_next_token_is_computed_while_one_is_looked_at(
+    settings: dict[str, Any], ahead: int, random_gpt: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it depends on that one: then nobody waits for it before he has seen this one."""
+    calls = 0
+    plain = KVCache.__call__
+
+    def counted(self: KVCache, layer: int, *arrays: mx.array) -> mx.array:
+        nonlocal calls
+        calls += layer == 0
+        return plain(self, layer, *arrays)
+
+    monkeypatch.setattr(KVCache, "__call__", counted)
+    for count, _ in enumerate(
+        generate(random_gpt(), [1], SamplingParams(max_tokens=6, **settings)), start=1
+    ):
+        assert calls == min(count + ahead, 6)
 
 
 def test_the_reader_sets_the_pace(random_gpt: Make, monkeypatch: pytest.MonkeyPatch) -> None:
