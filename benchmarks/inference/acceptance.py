@@ -35,6 +35,7 @@ class Watched:
 
     def __init__(self, model: GPT) -> None:
         self._drafts = DraftModel(model)
+        self.num_ids, self.nbytes = self._drafts.num_ids, self._drafts.nbytes
         self.asked: dict[int, list[tuple[int, int]]] = {}
 
     def propose(self, wanted: Mapping[Text, int]) -> dict[Text, Draft]:

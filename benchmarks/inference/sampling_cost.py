@@ -16,10 +16,14 @@ from benchmarks.harness import Case, measure, print_conditions, show
 from mlxgpt.infer.sampling import Context, SamplingParams, choose, draw, next_logprobs, uniform
 
 VOCAB = 49152
-FILTERS: dict[str, dict[str, Any]] = {
-    "none": {},
-    "top_k 40": {"top_k": 40},
-    "top_p .9": {"top_p": 0.9},
+PEAKED, FLAT = 3.2, 1.0
+"""Spread of the logits: an entropy of about 3 nats, as where a language model is at ease, and of 10,
+where half of the vocabulary has the mass of top-p."""
+CASES: dict[str, tuple[dict[str, Any], float]] = {
+    "none": ({}, PEAKED),
+    "top_k 40": ({"top_k": 40}, PEAKED),
+    "top_p .9": ({"top_p": 0.9}, PEAKED),
+    "top_p .9, flat": ({"top_p": 0.9}, FLAT),
 }
 TEMPERATURE = 0.8
 
@@ -36,7 +40,7 @@ def main() -> int:
     lines = [
         (str(rows), name, *_race(rows, name, chosen.rounds))
         for rows in chosen.rows
-        for name in FILTERS
+        for name in CASES
     ]
     headings = ("rows", "filter", "greedy", "distribution", "draw", "both", "mlx-lm / both")
     note = "Times in units of mlx-lm's argmax of one row; the last column above 1 is for us."
@@ -48,13 +52,13 @@ def _race(rows: int, name: str, rounds: int) -> tuple[str, ...]:
     from mlx_lm.sample_utils import make_sampler
 
     rng = np.random.Generator(np.random.Philox(key=rows))
-    # As peaked as a language model's: an entropy of 2 to 3 nats at this temperature.
-    logits = mx.array((2.8 * rng.standard_normal((rows, VOCAB))).astype(np.float32))
-    setting = SamplingParams(temperature=TEMPERATURE, **FILTERS[name])
+    filters, spread = CASES[name]
+    logits = mx.array((spread * rng.standard_normal((rows, VOCAB))).astype(np.float32))
+    setting = SamplingParams(temperature=TEMPERATURE, **filters)
     contexts = [Context(setting, [], [])] * rows
     greedy = [Context(SamplingParams(temperature=0), [], [])] * rows
     at = [uniform(SamplingParams(seed=i), "sample", 0) for i in range(rows)]
-    sampler = make_sampler(temp=TEMPERATURE, **FILTERS[name])
+    sampler = make_sampler(temp=TEMPERATURE, **filters)
     logprobs = next_logprobs(logits, contexts)
     mx.eval(logits, logprobs)
     repeats = max(32 // rows, 1)

@@ -229,6 +229,28 @@ def test_results_of_anything_else_are_refused_and_stay(
     assert out.read_bytes() == before
 
 
+def test_what_a_draft_model_draws_is_told_from_what_is_drawn_without(
+    run: Run, model: Path, tmp_path: Path, random_gpt: Callable[..., GPT], tokenizer: Tokenizer
+) -> None:
+    small = random_gpt(3, vocab_size=tokenizer.vocab_size, n_layer=1)
+    draft = save_with_template(tmp_path / "draft", small, tokenizer)
+    file = write_lines(tmp_path / "p.jsonl", [{"prompt": "what"}, {"prompt": "is"}])
+    out = tmp_path / "o.jsonl"
+    arguments = (model, "--prompts", file, "--out", out, *TOKENS)
+    assert run(*arguments, "--draft", draft).code == 0
+    for other in ((), ("--draft", "ngram"), ("--draft", draft, "--num-draft-tokens", 2)):
+        assert "other settings" in run(*arguments, *other).refused()
+    assert run(*arguments, "--draft", draft).code == 0
+    out.unlink()
+    assert run(*arguments, "--temperature", 0, "--draft", draft).code == 0
+    greedy = out.read_bytes()
+    assert run(*arguments, "--temperature", 0).code == 0
+    assert run(*arguments, "--temperature", 0, "--draft", "ngram").code == 0
+    out.unlink()
+    assert run(*arguments, "--temperature", 0).code == 0
+    assert out.read_bytes() == greedy
+
+
 def test_bad_lines_are_refused_before_anything_is_done(
     run: Run, model: Path, tmp_path: Path
 ) -> None:

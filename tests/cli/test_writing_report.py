@@ -23,6 +23,6 @@ def test_the_line_counts_what_came_since_the_report_began() -> None:
     statistics.shared_tokens += 2
     line = report.line(statistics, 3, texts=2, more="seed 1", known=True)
     assert line == (
-        "[3 prompt tokens (2 of them known), 12 written in 2 texts; first after 40 ms, then 5.0 tok/s"
-        "; 35 % of guesses kept, 2.4 tokens a pass; seed 1]"
+        "[3 prompt tokens (2 of them known), 12 written in 2 texts; first after 40 ms, "
+        "then 5.0 tok/s; 35 % of guesses kept, 2.4 tokens a pass; seed 1]"
     )

@@ -13,17 +13,17 @@ import mlx.core as mx
 from mlxgpt.config import require
 from mlxgpt.errors import ConfigError
 from mlxgpt.infer.engine.completion import Completion, Output, TextDecoder
-from mlxgpt.infer.engine.followed import Followed
+from mlxgpt.infer.engine.guessing import Guessing
 from mlxgpt.infer.engine.memory import blocks_within, whole_window
-from mlxgpt.infer.engine.network import network_for
+from mlxgpt.infer.engine.model_runner import ModelRunner
 from mlxgpt.infer.engine.scheduler import Row, Scheduler
 from mlxgpt.infer.engine.sequence import Sequence as Text
 from mlxgpt.infer.engine.settings import EngineSettings
 from mlxgpt.infer.engine.statistics import Statistics
 from mlxgpt.infer.engine.writing import Writing
-from mlxgpt.infer.paged import Blocks, Copy, Pool, PrefixIndex, StepRow, step_attention
-from mlxgpt.infer.sampling import PendingLogprobs, SamplingParams, TokenLogprobs
-from mlxgpt.infer.speculative import Draft, DraftLength, Guessed, Proposer, StepTimes, verify
+from mlxgpt.infer.paged import Blocks, Pool, PrefixIndex
+from mlxgpt.infer.sampling import SamplingParams, TokenLogprobs, chosen_logprobs
+from mlxgpt.infer.speculative import Draft, Guessed, Proposer, verify
 from mlxgpt.model import GPT
 
 _NO_GUESSES = Draft([], None)
@@ -57,7 +57,6 @@ class Engine:
         """
         self.settings = settings or EngineSettings()
         self._statistics = Statistics()
-        self._model = model
         self._stop_ids = frozenset(stop_ids)
         self._num_ids = model.config.vocab if num_ids is None else num_ids
         require(
@@ -65,12 +64,10 @@ class Engine:
             f"'num_ids' must be between 1 and the model's {model.config.vocab}; got {num_ids}",
         )
         self._decoder = decoder
-        self._proposer = proposer
-        self._network = network_for(model)
-        size = self.settings.block_size
-        self._pool = Pool.for_model(model, size)
-        capacity = blocks_within(self.settings.kv_memory, self._pool.bytes_per_block)
-        self._blocks = Blocks(size, capacity)
+        pool = Pool.for_model(model, self.settings.block_size)
+        capacity = blocks_within(self.settings.kv_memory, pool.bytes_per_block)
+        self._blocks = Blocks(self.settings.block_size, capacity)
+        self._runner = ModelRunner(model, pool, self._blocks)
         self._prefixes = PrefixIndex(self._blocks) if self.settings.prefix_sharing else None
         self._scheduler = Scheduler(
             self._blocks,
@@ -79,9 +76,9 @@ class Engine:
             max_step_tokens=self.settings.max_step_tokens,
             window=whole_window(model),
         )
-        self._times = StepTimes()
+        self._guessing = Guessing(proposer, model, self._num_ids, self.settings)
         self._requests = 0
-        self._texts: dict[Text, Followed] = {}
+        self._texts: dict[Text, Writing] = {}
         self._choices: dict[Text, list[Text]] = {}
         self._ready: list[Output] = []
 
@@ -95,6 +92,9 @@ class Engine:
         """What was done so far, and what the blocks hold now."""
         done, blocks = self._statistics, self._blocks
         done.preemptions = self._scheduler.preemptions
+        done.steps, done.computed_tokens = self._runner.steps, self._runner.computed_tokens
+        done.drafted_tokens = self._guessing.drafted
+        done.accepted_tokens = self._guessing.accepted
         done.shared_tokens = self._scheduler.shared_tokens
         done.blocks_used = blocks.capacity - blocks.available - blocks.kept_alone
         done.blocks_kept = blocks.kept_alone
@@ -115,7 +115,9 @@ class Engine:
             self._ready += [Output(request, t.choice, [], "", none, "length") for t in texts]
         else:
             self._scheduler.add(texts[0])
-            self._texts |= {text: self._follow(text) for text in texts}
+            for text in texts:
+                decoder = None if self._decoder is None else self._decoder()
+                self._texts[text] = Writing(text.params, self._stop_ids, decoder)
             self._choices[texts[0]] = texts[1:]
         self._requests += 1
         self._statistics.requests += 1
@@ -135,22 +137,21 @@ class Engine:
         if not self._texts:
             return outputs
         began = time.perf_counter()
-        self._notice_new_weights()
-        drafts = self._propose()
+        if self._runner.renew() and self._prefixes is not None:
+            self._prefixes.clear()  # texts that are being written keep what they have
+        drafts = self._guessing.propose(self._scheduler.decoding())
         proposed = time.perf_counter()
         rows, copies = self._scheduler.schedule({t: d.token_ids for t, d in drafts.items()})
         assert rows, "texts are waiting, and none of them can go on"
         try:
-            logits = self._compute(rows, copies)
+            logits = self._runner.compute(rows, copies)[:, : self._num_ids]
             outputs += self._take(rows, drafts, logits)
         except BaseException:
             for row in rows:  # what they have in the cache is not known any more
                 self._leave(row.sequence)
             raise
         now = time.perf_counter()
-        longest = max((len(draft.token_ids) for draft in drafts.values()), default=0)
-        self._times.add_drafting(longest, proposed - began)
-        self._times.add_step(sum(len(row.token_ids) for row in rows), now - proposed)
+        self._guessing.took(sum(len(row.token_ids) for row in rows), now - proposed)
         self._statistics.seconds += now - began
         return outputs
 
@@ -227,66 +228,7 @@ class Engine:
         for each in (text, *self._choices.pop(text, [])):
             self._scheduler.abort(each)
             self._texts.pop(each, None)
-            if self._proposer is not None:
-                self._proposer.forget(each)
-
-    def _follow(self, text: Text) -> Followed:
-        decoder = None if self._decoder is None else self._decoder()
-        settings = self.settings
-        return Followed(
-            text,
-            Writing(text.params, self._stop_ids, decoder),
-            DraftLength(settings.num_draft_tokens, adapt=settings.adapt_draft),
-        )
-
-    def _notice_new_weights(self) -> None:
-        """Forget keys and values that were computed with other weights.
-
-        Texts that are being written keep theirs: they were begun by another model.
-        """
-        if self._network.stale():
-            self._network = network_for(self._model)
-            if self._prefixes is not None:
-                self._prefixes.clear()
-
-    def _propose(self) -> Mapping[Text, Draft]:
-        if self._proposer is None:
-            return {}
-        decoding = self._scheduler.decoding()
-        costs = self._times.costs(len(decoding))
-        wanted = {}
-        for text in decoding:
-            most = text.params.max_tokens - text.generated - 1
-            # What is drawn with drawn guesses depends on their number, so that may not depend on
-            # how fast things went.
-            fixed = self._proposer.draws and text.params.temperature > 0
-            count = min(most, self._texts[text].draft_length.choose(None if fixed else costs))
-            if count > 0:
-                wanted[text] = count
-        return self._proposer.propose(wanted) if wanted else {}
-
-    def _compute(self, rows: Sequence[Row], copies: Sequence[Copy]) -> mx.array:
-        """Run the model over the rows; return the logits (M, V) that are wanted, row after row."""
-        self._pool.grow(self._blocks.segments)
-        self._pool.copy(copies)
-        ids, wanted = [], []
-        for row in rows:
-            ids += row.token_ids
-            if row.wants_logits:
-                wanted += range(len(ids) - 1 - row.drafted, len(ids))
-        attention = step_attention(
-            self._pool,
-            self._blocks.block_size,
-            [StepRow(row.sequence.table, len(row.token_ids)) for row in rows],
-        )
-        logits = self._network(
-            mx.array(ids, dtype=mx.int32), attention, mx.array(wanted, dtype=mx.int32)
-        )
-        if not wanted:
-            mx.eval(self._pool.arrays)
-        self._statistics.steps += 1
-        self._statistics.computed_tokens += len(ids)
-        return logits[:, : self._num_ids]
+            self._guessing.forget(each)
 
     def _take(
         self, rows: Sequence[Row], drafts: Mapping[Text, Draft], logits: mx.array
@@ -317,7 +259,8 @@ class Engine:
         if len(places) > begin:  # several texts of one prompt
             logits = logits[mx.array(places)]
         kept = verify(guessed, logits)
-        logprobs = self._logprobs(texts, kept, logits)
+        wanted = [(text.params.logprobs, at) for _, text, at in texts]
+        logprobs = chosen_logprobs(logits, wanted, kept)
         # The further texts of a request come after its first, and fork from what it has; so the
         # first is committed last.
         outputs = [
@@ -331,19 +274,15 @@ class Engine:
     def _commit(
         self, row: Row, text: Text, tokens: list[int], logprobs: list[TokenLogprobs] | None
     ) -> Output:
-        followed = self._texts[text]
-        count, shown = followed.writing.take(tokens)
-        reason = followed.writing.finish_reason
-        accepted = min(len(tokens) - 1, count)
-        done = self._statistics
-        done.generated_tokens += count
-        done.decoding_rows += 1
+        writing = self._texts[text]
+        count, shown = writing.take(tokens)
+        reason = writing.finish_reason
+        self._statistics.generated_tokens += count
+        self._statistics.decoding_rows += 1
         if text is row.sequence:
             self._choices.pop(text, None)
             self._scheduler.commit(row, tokens[:count], reason is not None)
-            followed.draft_length.update(row.drafted, accepted)
-            done.drafted_tokens += row.drafted
-            done.accepted_tokens += accepted
+            self._guessing.checked(text, row.drafted, min(len(tokens) - 1, count))
         else:
             self._scheduler.fork(row, text, tokens[:count], reason is not None)
         if reason is not None:
@@ -357,25 +296,3 @@ class Engine:
             None if logprobs is None else logprobs[:count],
             reason,
         )
-
-    def _logprobs(
-        self,
-        texts: Sequence[tuple[Row, Text, int]],
-        kept: Sequence[list[int]],
-        logits: mx.array,
-    ) -> list[list[TokenLogprobs] | None]:
-        """Return the log-probabilities of the tokens of each text that asked for them."""
-        places, chosen, alternatives = [], [], []
-        for (_, text, begin), tokens in zip(texts, kept, strict=True):
-            if text.params.logprobs is not None:
-                places += range(begin, begin + len(tokens))
-                chosen += tokens
-                alternatives += [text.params.logprobs] * len(tokens)
-        if not places:
-            return [None] * len(texts)
-        pending = PendingLogprobs(logits[mx.array(places)], mx.array(chosen), alternatives)
-        values = iter(pending.read())
-        return [
-            None if text.params.logprobs is None else [v for _, v in zip(tokens, values) if v]
-            for (_, text, _), tokens in zip(texts, kept, strict=True)
-        ]

@@ -1,4 +1,4 @@
-"""A GPT in float32 on a CPU: the same logits with fewer, faster operations. Its twin is `GPTNetwork`.
+"""A GPT in float32 on a CPU: the logits of `GPTNetwork`, its twin, by fewer and faster operations.
 
 Queries, keys and values come out of one product, residuals are added inside of products, rotary
 angles are computed once for all layers, and what is left between products is in step_kernels.py.
@@ -61,7 +61,7 @@ class FusedNetwork:
         return step_kernels(tokens.shape[0], compiled=self._compiled)
 
     def _angles(self, positions: mx.array) -> tuple[mx.array, mx.array]:
-        """Return cosines and sines as `rotate` takes them: those that the GPT's own rotation has."""
+        """Return cosines and sines as `rotate` takes them, of the very angles of the GPT."""
         n, d = positions.shape[0], self._config.head_size
         unit = mx.broadcast_to(self._unit, (1, 1, n, d))
         turned = self._rotary(unit, positions[None]).reshape(n, 1, 2, d // 2)

@@ -1,4 +1,4 @@
-"""A GPT as the engine runs it: a flat list of tokens of many texts -> logits where they are wanted."""
+"""A GPT as the engine runs it: tokens of many texts in one row -> logits where they are wanted."""
 
 from typing import Protocol
 from weakref import WeakValueDictionary
@@ -18,11 +18,12 @@ class Network(Protocol):
     """What computes a step."""
 
     def __call__(self, input_ids: mx.array, attention: StepAttention, wanted: mx.array) -> mx.array:
-        """Return logits (M, V) for those of the N tokens `input_ids` (N,) whose places `wanted` (M,)
-        names; keys and values of all of them are stored. Ids and places are int32, not checked.
+        """Return logits (M, V) for those of the N tokens `input_ids` (N,) that `wanted` (M,) names
+        by their places; keys and values of all of them are stored.
 
-        Nothing is evaluated. What is stored is evaluated with the pool, not with the logits, if none
-        are wanted."""
+        Ids and places are integers that nobody checks. Nothing is evaluated; evaluate what the
+        attention stores too, since the logits need not depend on all of it.
+        """
         ...
 
     def stale(self) -> bool:

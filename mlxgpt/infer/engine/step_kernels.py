@@ -21,8 +21,8 @@ _FEW = 4
 class StepKernels:
     """Functions for steps of N tokens.
 
-    Compiled for that N only: a function for all shapes at once would have a broadcast at each of its
-    operations, and MLX, which puts a limited number into one loop, would make several loops of it.
+    Compiled for that N only: in a function for all shapes each operation has broadcasts before it,
+    and MLX, which puts a limited number into one loop, makes several loops of it.
     """
 
     def __init__(self, count: int, *, compiled: bool) -> None:

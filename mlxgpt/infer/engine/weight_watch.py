@@ -14,8 +14,8 @@ Held = Callable[[], Any]
 class WeightWatch:
     """Remembers which objects a module is made of: arrays, modules and numbers such as a scale.
 
-    It keeps none of them in memory. An array whose numbers are written in place stays the same object
-    and is not noticed.
+    It keeps none of them in memory. An array whose numbers are written in place stays the same
+    object and is not noticed.
     """
 
     def __init__(self, module: nn.Module) -> None:

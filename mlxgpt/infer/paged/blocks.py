@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from mlxgpt.infer.paged.holders import Holders
-from mlxgpt.infer.paged.placement import Placement, Run
+from mlxgpt.infer.paged.placement import Placement, Reserve, Run
 from mlxgpt.infer.paged.tidying import Lying, Move, moves
 
 
@@ -40,7 +40,7 @@ class Copy:
     count: int
 
 
-class Keeper(Protocol):
+class Keeper(Reserve, Protocol):
     """Holds blocks beside the tables, and is told what becomes of them."""
 
     def moved(self, source: int, target: int) -> None:
@@ -97,7 +97,8 @@ class Blocks:
         """Place `count` more tokens at the end of `table`; return what the pool must copy first.
 
         `expected` is how long the text may become, in tokens; room for it is kept free beside it as
-        long as nobody else needs it. Raises `OutOfBlocks`, and then nothing has changed.
+        long as nobody else needs it. Where there is no such room the keeper may have to evict some
+        blocks, even though others are free. Raises `OutOfBlocks`, and then nothing has changed.
         """
         assert count >= 0
         size, blocks = self.block_size, table.blocks
@@ -199,7 +200,7 @@ class Blocks:
         """Let a keeper hold blocks beside the tables; there may be only one."""
         assert self._keeper is None, "the blocks of a pool have one index"
         self._keeper = keeper
-        self._placement.keeper = keeper
+        self._placement.reserve = keeper
 
     def keep(self, block: int) -> None:
         """Hold a block of a table until `forget`, even if it stands in no table any more."""

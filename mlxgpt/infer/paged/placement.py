@@ -2,11 +2,13 @@
 
 A text gets a run of neighbouring blocks, more than it needs now, and fills it block by block. What
 is not filled still counts as available: it is taken back, from those who have most of it, before
-the pool is said to be full.
+the pool is said to be full. What is only kept for texts to come makes way for long runs too: where
+it fills the pool, every text would otherwise lie in the few small holes that are left.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from mlxgpt.infer.paged.free_space import FreeSpace, power_above
 
@@ -17,8 +19,22 @@ _WORTH_GROWING = 4
 _AT_ONCE = 4
 """A segment is this many times as large as what made it necessary, if a text may become so long."""
 _CLEARED, _CLEARED_SHARE = 2, 4
+"""For a run at most twice its blocks are evicted, and a quarter of what can be."""
 _TAKEN_BACK = 8
 """Pieces that are taken back at most to find one that is large enough."""
+
+
+class Reserve(Protocol):
+    """Holds blocks that it can give back."""
+
+    @property
+    def evictable(self) -> int:
+        """Number of blocks that can be given back."""
+        ...
+
+    def evict(self, count: int) -> int:
+        """Give back up to `count` blocks; return how many."""
+        ...
 
 
 @dataclass(eq=False)
@@ -41,7 +57,7 @@ class Placement:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.free = FreeSpace()
-        self.keeper = None
+        self.reserve: Reserve | None = None
         self._total = 0
         self._unfilled = 0
         self._runs: list[dict[Run, None]] = [{} for _ in range(capacity.bit_length() + 1)]
@@ -139,14 +155,12 @@ class Placement:
         return self.occupy(start, 0, size)
 
     def _clear(self, size: int) -> None:
-        """Let those who keep blocks for later give some back, until a piece of `size` is free."""
-        if self.keeper is None:
+        """Evict what is kept for later until a piece of `size` is free, or enough was evicted."""
+        if self.reserve is None:
             return
-        most = min(_CLEARED * size, self.keeper.evictable // _CLEARED_SHARE)
+        most = min(_CLEARED * size, self.reserve.evictable // _CLEARED_SHARE)
         while most > 0 and self.free.largest < size:
-            given = self.keeper.evict(min(most, -(-size // 4)))
-            if not given: break
-            most -= given
+            most -= self.reserve.evict(min(most, -(-size // 4)))
 
     def _shorten_longest(self) -> None:
         """Take the last piece of a run with the most unfilled blocks, or nearly so, back."""

@@ -6,7 +6,7 @@ from mlxgpt.infer.sampling.distribution import next_logprobs
 from mlxgpt.infer.sampling.draw import draw, uniform
 from mlxgpt.infer.sampling.params import SamplingParams
 from mlxgpt.infer.sampling.stop_text import StopText
-from mlxgpt.infer.sampling.token_logprobs import PendingLogprobs, TokenLogprobs
+from mlxgpt.infer.sampling.token_logprobs import PendingLogprobs, TokenLogprobs, chosen_logprobs
 
 __all__ = [
     "Context",
@@ -16,6 +16,7 @@ __all__ = [
     "TokenLogprobs",
     "can_look_ahead",
     "choose",
+    "chosen_logprobs",
     "draw",
     "next_logprobs",
     "uniform",

@@ -13,7 +13,7 @@ from mlxgpt.infer.sampling.largest import k_largest
 from mlxgpt.infer.sampling.params import SamplingParams
 from mlxgpt.infer.sampling.row_sums import row_sums, running_sums
 
-_FIRST_LOOK = 1024
+_FIRST_LOOK = 256
 """How many of the largest are first looked through for the mass of top-p."""
 _NEXT_LOOK = 8
 """If they do not have it, so many times as many are."""

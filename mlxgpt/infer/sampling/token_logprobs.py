@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import mlx.core as mx
 import numpy as np
@@ -68,6 +69,31 @@ class PendingLogprobs:
             read.append(TokenLogprobs(own[row][0], tuple(pairs)))
             row += 1
         return read
+
+
+def chosen_logprobs(
+    logits: mx.array, wanted: Sequence[tuple[int | None, int]], chosen: Sequence[Sequence[int]]
+) -> list[list[TokenLogprobs] | None]:
+    """Return one for each token of each text, None for a text that wants none.
+
+    A text says how many alternatives it wants, and at which row of `logits` (M, V) the one before
+    its first token is; its `chosen` tokens follow one another from there.
+    """
+    places: list[int] = []
+    ids: list[int] = []
+    alternatives: list[int | None] = []
+    for (count, begin), tokens in zip(wanted, chosen, strict=True):
+        if count is not None:
+            places += range(begin, begin + len(tokens))
+            ids += tokens
+            alternatives += [count] * len(tokens)
+    if not places:
+        return [None if count is None else [] for count, _ in wanted]
+    values = iter(PendingLogprobs(logits[mx.array(places)], mx.array(ids), alternatives).read())
+    return [
+        None if count is None else [one for one in islice(values, len(tokens)) if one is not None]
+        for (count, _), tokens in zip(wanted, chosen, strict=True)
+    ]
 
 
 def _likeliest(logprobs: mx.array, count: int) -> mx.array:

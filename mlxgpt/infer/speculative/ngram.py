@@ -47,6 +47,8 @@ class NGram:
     """
 
     draws = False
+    num_ids = None
+    nbytes = 0
 
     def __init__(self, longest: int = 4, shortest: int = 2) -> None:
         require(shortest >= 1, f"'shortest' must be at least 1; got {shortest}")

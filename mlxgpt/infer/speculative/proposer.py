@@ -31,6 +31,16 @@ class Proposer(Protocol):
     """Guesses the next tokens of texts that are being decoded."""
 
     @property
+    def num_ids(self) -> int | None:
+        """Guesses are below it; None: they come from the text itself."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights that guessing takes."""
+        ...
+
+    @property
     def draws(self) -> bool:
         """Whether guesses for texts with a temperature are drawn, with probabilities."""
         ...

@@ -55,6 +55,8 @@ class Oracle:
     """A proposer that guesses what the model will say, save for every `wrong`-th token."""
 
     draws = False
+    num_ids = None
+    nbytes = 0
 
     def __init__(self, model: GPT, wrong: int = 0) -> None:
         self.model, self.wrong = model, wrong
@@ -267,7 +269,7 @@ def test_what_lies_in_free_blocks_and_tails_does_not_matter(random_gpt: Make) ->
     expected = [plain(model, p, GREEDY) for p in prompts]
     for _ in range(2):
         assert [c.token_ids for c in engine.generate(prompts, GREEDY)] == expected
-        for segment in engine._pool.arrays:
+        for segment in engine._runner.pool.arrays:
             for layer in range(len(segment)):
                 segment[layer] = mx.full(segment[layer].shape, 1e4)
 

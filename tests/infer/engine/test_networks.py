@@ -20,7 +20,7 @@ from mlxgpt.infer.engine.network import GPTNetwork, Network, network_for
 from mlxgpt.infer.engine.step_kernels import StepKernels, swiglu
 from mlxgpt.machine.compiler import Compiler
 from mlxgpt.model import GPT, CausalAttend, RopeScaling
-from mlxgpt.model.lora import adapted
+from mlxgpt.model.lora import adapted, whole_matrix
 
 Make = Callable[..., GPT]
 
@@ -66,15 +66,14 @@ KINDS: dict[str, Callable[[GPT], Network]] = {
 
 
 def low_rank(module: nn.Module, dora: bool) -> nn.Module:
-    rows, columns = module.weight.shape
-    if isinstance(module, nn.Linear):
-        rows, columns = columns, rows
+    rows, columns = whole_matrix(module).shape
+    a_rows, b_columns = (columns, rows) if "Linear" in type(module).__name__ else (rows, columns)
 
     def noise(name: str, *shape: int) -> mx.array:
         return 0.2 * mx.random.normal(shape, key=seeding.key(1, f"test/{name}"))
 
-    m = 1 + mx.abs(noise("m", module.weight.shape[0])) if dora else None
-    return adapted(module, noise("a", rows, 3), noise("b", 3, columns), 1.5, m)
+    m = 1 + mx.abs(noise("m", rows)) if dora else None
+    return adapted(module, noise("a", a_rows, 3), noise("b", 3, b_columns), 1.5, m)
 
 
 def with_adapter(model: GPT, dora: bool) -> GPT:
@@ -82,6 +81,11 @@ def with_adapter(model: GPT, dora: bool) -> GPT:
     attention.k_proj = low_rank(attention.k_proj, dora)
     mlp.down_proj = low_rank(mlp.down_proj, dora)
     model.model.embed_tokens = low_rank(model.model.embed_tokens, dora)
+    return model
+
+
+def with_layer_norm(model: GPT) -> GPT:
+    model.model.norm = nn.LayerNorm(32)
     return model
 
 
@@ -95,6 +99,7 @@ SPECIAL: dict[str, Callable[[Make], GPT]] = {
     "dora": lambda make: with_adapter(make(), dora=True),
     "8 bits": lambda make: quantized(make(head_dim=8)),
     "adapter over 8 bits": lambda make: with_adapter(quantized(make(head_dim=8)), dora=False),
+    "a single norm of another kind": lambda make: with_layer_norm(make()),
 }
 
 
@@ -199,7 +204,7 @@ def test_far_positions_are_turned_by_the_same_angles(
     logits = network(mx.array(ids, dtype=mx.int32), step, mx.arange(12))
 
     class Far(CausalAttend):
-        def offset(self, layer: int) -> mx.array:  # type: ignore[override]  # noqa: ARG002
+        def offset(self, layer: int) -> mx.array:  # type: ignore[override]
             return step.positions[None]
 
     assert close(logits, model(mx.array([ids]), Far())[0])

@@ -72,7 +72,10 @@ class SimulatedTexts:
                 self.blocks.append(table, len(tokens), expected)
             assert self.state() == before
             return False
+        alone = self.alone(self.entries())
         copies = self.blocks.append(table, len(tokens), expected)
+        while len(self.used) > self.index.count:  # something made way for a run
+            self.forget_one(alone)
         assert len(copies) == shared
         self.copy(copies)
         new = self.blocks.slots(table, table.length - len(tokens), table.length)
@@ -134,17 +137,22 @@ class SimulatedTexts:
         given, alone = 0, self.alone(self.entries())
         assert self.index.evictable == len(alone)
         while given < count and alone:
-            leaves = [p for p in self.used if not any(followers(p, self.used, self.size))]
-            free = [p for p in leaves if p in alone]
-            if not free:
-                free = [p for p in leaves if any(p[: len(a)] == a for a in alone)]
-            gone = min(free, key=lambda p: self.used[p])
-            given += gone in alone
-            alone.discard(gone)
-            used = self.used.pop(gone)
-            if (before := gone[: -self.size]) in self.used:
-                self.used[before] = max(self.used[before], used)
+            given += self.forget_one(alone)
         assert self.index.evict(count) == given
+        return given
+
+    def forget_one(self, alone: set[Prefix]) -> bool:
+        """Forget what is to be forgotten first; return whether its block is free then."""
+        leaves = [p for p in self.used if not followers(p, self.used, self.size)]
+        free = [p for p in leaves if p in alone]
+        if not free:
+            free = [p for p in leaves if any(p[: len(a)] == a for a in alone)]
+        gone = min(free, key=lambda p: self.used[p])
+        used = self.used.pop(gone)
+        if (before := gone[: -self.size]) in self.used:
+            self.used[before] = max(self.used[before], used)
+        given = gone in alone
+        alone.discard(gone)
         return given
 
     def clear(self) -> None:
@@ -213,7 +221,9 @@ class SimulatedTexts:
                 first, end = placement.free.segment_of(start)
                 assert (start - first) % (1 << power) == 0
                 other = first + (start - first ^ 1 << power)
-                assert other + (1 << power) > end or other not in starts, "two halves were not joined"
+                assert other + (1 << power) > end or other not in starts, (
+                    "two halves were not joined"
+                )
                 assert start + (1 << power) <= end
                 found += range(start, start + (1 << power))
         assert len(found) == placement.free.count
@@ -284,11 +294,17 @@ def followers(prefix: Prefix, known: dict[Prefix, int], size: int) -> list[Prefi
 
 
 def drive(
-    simulation: SimulatedTexts, generator: np.random.Generator, operations: int, most_texts: int = 6
+    simulation: SimulatedTexts,
+    generator: np.random.Generator,
+    operations: int,
+    *,
+    most_texts: int = 6,
+    crowded: bool = True,
 ) -> Counter[str]:
     """Do random things; return how often each was done, and what came of it."""
     done: Counter[str] = Counter()
-    size, most = simulation.size, simulation.capacity * simulation.size
+    size = simulation.size
+    most = simulation.capacity * size // (1 if crowded else 3)
     names = ["admit", "append", "append", "append", "step", "truncate", "drop_front", "fork"]
     names += ["free", "insert", "insert", "evict", "compact", "tidy", "clear"]
     shares = np.array([2, 3, 3, 3, 4, 2, 1, 1.5, 1.5, 2, 2, 1, 1, 1, 0.05])
