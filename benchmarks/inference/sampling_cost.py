@@ -17,8 +17,8 @@ from mlxgpt.infer.sampling import Context, SamplingParams, choose, draw, next_lo
 
 VOCAB = 49152
 PEAKED, FLAT = 3.2, 1.0
-"""Spread of the logits: an entropy of about 3 nats, as where a language model is at ease, and of 10,
-where half of the vocabulary has the mass of top-p."""
+"""Spreads of the logits: for an entropy of some 4 nats, where about 100 tokens have the mass of
+top-p, and of 10, where it takes half of the vocabulary."""
 CASES: dict[str, tuple[dict[str, Any], float]] = {
     "none": ({}, PEAKED),
     "top_k 40": ({"top_k": 40}, PEAKED),

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+import mlx.core as mx
+
 from mlxgpt.checkpoint import Checkpoint, load_model, load_tokenizer, open_checkpoint
 from mlxgpt.checkpoint.borrowed import BorrowedModel
 from mlxgpt.checkpoint.foreign import ForeignArchitecture
@@ -9,7 +11,9 @@ from mlxgpt.cli.fingerprint import model_fingerprint
 from mlxgpt.cli.writers import EngineWriter, PlainWriter, Writer
 from mlxgpt.errors import ConfigError
 from mlxgpt.infer.engine.settings import EngineSettings
+from mlxgpt.infer.language_model import SlidingGPT
 from mlxgpt.infer.paged import Pool
+from mlxgpt.infer.quantized_kv_cache import QuantizedKVCache
 from mlxgpt.infer.speculative import DraftModel, NGram, Proposer, Vocabulary, check_vocabularies
 from mlxgpt.machine.memory import available_memory
 from mlxgpt.model import GPT
@@ -59,8 +63,10 @@ class WriterPlan:
                     raise ConfigError(
                         f"{option} is not possible with {model}: {self.plain_because}"
                     )
-        if wanted.kv_bits is not None and is_foreign(checkpoint):
-            raise ConfigError(f"--kv-bits is not possible with {model}: {self.plain_because}")
+        if wanted.kv_bits is not None:
+            if is_foreign(checkpoint):
+                raise ConfigError(f"--kv-bits is not possible with {model}: {self.plain_because}")
+            QuantizedKVCache(1, head_dim=checkpoint.config.head_size, bits=wanted.kv_bits)  # raises
         self._draft: Checkpoint | None = None
         self._loaded_draft: GPT | None = None
         if wanted.draft not in (None, NGRAM):
@@ -81,11 +87,17 @@ class WriterPlan:
             return ""
         return f"{model_fingerprint(draft)} {self._wanted.settings().num_draft_tokens}"
 
-    def writer(self, network: GPT | BorrowedModel) -> Writer:
-        """Return a writer."""
+    def writer(self, network: GPT | BorrowedModel, *, alone: bool = False) -> Writer:
+        """Return a writer; `alone` says that it will write a single text."""
         wanted = self._wanted
-        if not isinstance(network, GPT) or self.plain_because or wanted.kv_bits is not None:
-            return PlainWriter(network, self._tokenizer, kv_bits=wanted.kv_bits)
+        if isinstance(network, GPT) and wanted.kv_bits is not None:
+            return PlainWriter(SlidingGPT(network, wanted.kv_bits), self._tokenizer)
+        on_gpu = mx.default_device().type == mx.DeviceType.gpu
+        if alone and on_gpu and wanted == Acceleration():
+            # The plain loop has the next token computed while this one is shown.
+            return PlainWriter(network, self._tokenizer)
+        if not isinstance(network, GPT) or self.plain_because:
+            return PlainWriter(network, self._tokenizer)
         settings = wanted.settings()
         proposer: Proposer | None = NGram() if wanted.draft == NGRAM else None
         if (draft := self._draft_network()) is not None:

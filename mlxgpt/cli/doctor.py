@@ -17,7 +17,7 @@ def doctor(
         bool, typer.Option("--json", help="Print one JSON object for scripts.")
     ] = False,
 ) -> None:
-    """Show what mlxgpt finds on this machine, how fast it is, and whether it computes right.
+    """Show what this machine is, and whether it computes right.
 
     The last is a table of comparisons; if one fails, the exit code is 1.
     """

@@ -17,7 +17,7 @@ from mlxgpt.infer.engine.engine import Engine
 from mlxgpt.infer.engine.settings import EngineSettings
 from mlxgpt.infer.engine.statistics import Statistics
 from mlxgpt.infer.engine.writing import Writing
-from mlxgpt.infer.language_model import LanguageModel
+from mlxgpt.infer.language_model import LanguageModel, language_model
 from mlxgpt.infer.sampling import TokenLogprobs
 from mlxgpt.infer.speculative import Proposer
 from mlxgpt.model import GPT
@@ -84,11 +84,9 @@ class EngineWriter:
         settings: EngineSettings | None = None,
     ) -> None:
         self._tokenizer = tokenizer
-        self._after: int | None = None
         self._engine = Engine(
             network,
             num_ids=tokenizer.vocab_size,
-            decoder=self._decoder,
             proposer=proposer,
             settings=settings,
         )
@@ -104,17 +102,15 @@ class EngineWriter:
     def add(
         self, prompt_ids: Sequence[int], params: SamplingParams, after: int | None = None
     ) -> int:
-        self._after = after  # decoders are made while a request is added
-        return self._engine.add(prompt_ids, params)
+        return self._engine.add(
+            prompt_ids, params, decoder=lambda: _decoder(self._tokenizer, after)
+        )
 
     def step(self) -> list[Output]:
         return self._engine.step()
 
     def abort(self, request_id: int) -> None:
         self._engine.abort(request_id)
-
-    def _decoder(self) -> TextDecoder:
-        return _decoder(self._tokenizer, self._after)
 
 
 @dataclass(eq=False)
@@ -132,10 +128,7 @@ class _Text:
 class PlainWriter:
     """The plain loop over a cache, one text after the other."""
 
-    def __init__(
-        self, model: GPT | LanguageModel, tokenizer: Tokenizer, *, kv_bits: int | None = None
-    ) -> None:
-        """`kv_bits` keeps keys and values in so many bits, for a `GPT`."""
+    def __init__(self, model: GPT | LanguageModel, tokenizer: Tokenizer) -> None:
         self._model = model
         self._tokenizer = tokenizer
         self._texts: deque[_Text] = deque()
@@ -154,7 +147,7 @@ class PlainWriter:
     def add(
         self, prompt_ids: Sequence[int], params: SamplingParams, after: int | None = None
     ) -> int:
-        longest = None if isinstance(self._model, GPT) else self._model.longest
+        longest = language_model(self._model).longest
         require(
             longest is None or len(prompt_ids) <= longest,
             f"the prompt has {len(prompt_ids)} tokens; this model takes {longest} at most",

@@ -12,6 +12,7 @@ import mlx.core as mx
 
 from mlxgpt.config import require
 from mlxgpt.infer.language_model import LanguageModel, language_model
+from mlxgpt.infer.prompt_check import checked_prompt, written_ids
 from mlxgpt.infer.sampling import (
     Context,
     PendingLogprobs,
@@ -145,17 +146,7 @@ def _check(
         not params.stop,
         "stop strings need a tokenizer, and this knows only ids; use Engine, or 'stop_ids'",
     )
-    vocab = model.vocab if num_ids is None else num_ids
-    require(
-        1 <= vocab <= model.vocab,
-        f"'num_ids' must be between 1 and the model's {model.vocab}; got {num_ids}",
-    )
-    require(len(prompt_ids) > 0, "the prompt is empty; give at least one token")
-    for place, token in enumerate(prompt_ids):
-        if not 0 <= token < vocab:
-            require(
-                False, f"prompt token {place} is id {token}; the model has ids 0 to {vocab - 1}"
-            )
+    checked_prompt(prompt_ids, written_ids(model.vocab, num_ids))
     if model.longest is None:
         return params.max_tokens
     require(

@@ -8,6 +8,7 @@ from typing import Protocol
 import mlx.core as mx
 
 from mlxgpt.infer.kv_cache import KVCache
+from mlxgpt.infer.quantized_kv_cache import QuantizedKVCache
 from mlxgpt.model import GPT, CausalAttend
 
 PIECE = 512
@@ -58,9 +59,13 @@ class SlidingGPT:
 
     longest = None
 
-    def __init__(self, model: GPT) -> None:
+    def __init__(self, model: GPT, kv_bits: int | None = None) -> None:
+        """`kv_bits` is how many bits a number of the cache has, 8 or 4; None: as it is. Raises
+        `ConfigError` for a model whose heads cannot be packed."""
         self._model = model
+        self._kv_bits = kv_bits
         self._attend = CausalAttend(window=model.config.context)
+        self._cache()
 
     @property
     def vocab(self) -> int:
@@ -70,15 +75,23 @@ class SlidingGPT:
         return self._model(input_ids, self._attend)
 
     def session(self) -> "GPTSession":
-        return GPTSession(self._model)
+        return GPTSession(self._model, self._cache())
+
+    def _cache(self) -> KVCache | QuantizedKVCache:
+        config = self._model.config
+        if self._kv_bits is None:
+            return KVCache(config.n_layer, window=config.context)
+        return QuantizedKVCache(
+            config.n_layer, config.context, head_dim=config.head_size, bits=self._kv_bits
+        )
 
 
 class GPTSession:
-    """A text over a `KVCache`."""
+    """A text over a cache."""
 
-    def __init__(self, model: GPT) -> None:
+    def __init__(self, model: GPT, cache: KVCache | QuantizedKVCache) -> None:
         self._model = model
-        self._cache = KVCache(model.config.n_layer, window=model.config.context)
+        self._cache = cache
 
     @property
     def piece(self) -> int | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 from generation_runs import (
     SPECIAL,
@@ -16,6 +17,7 @@ from generation_runs import (
 
 from mlxgpt.cli.generate.single import TextsInTurn
 from mlxgpt.infer.engine.completion import Output
+from mlxgpt.infer.quantized_kv_cache import QuantizedKVCache
 from mlxgpt.infer.sampling import SamplingParams
 from mlxgpt.model import GPT
 from mlxgpt.text import Tokenizer, train_bpe
@@ -136,11 +138,26 @@ def test_a_draft_with_another_vocabulary_is_refused(
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-def test_keys_and_values_in_few_bits(bits: int, run: Run, model: Path, plain: Plain) -> None:
-    ran = run(model, "-p", "what", "--tokens", 3, "--temperature", 0, "--kv-bits", bits)
-    assert ran.code == 0, ran.err
-    assert ran.out.startswith("what")
-    assert "3 written" in ran.err
+def test_keys_and_values_in_few_bits(
+    bits: int, run: Run, random_gpt: Callable[..., GPT], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    network = random_gpt(vocab_size=tokenizer.vocab_size, max_seq_len=128, head_dim=32)
+    model = save_with_template(tmp_path / "m", network, tokenizer)
+    ids = tokenizer.encode("what")
+    cache = QuantizedKVCache(2, 128, head_dim=32, bits=bits)
+    logits, expected = network(mx.array([ids]), cache), []
+    for _ in range(12):
+        expected.append(int(logits[0, -1].argmax().item()))
+        logits = network(mx.array([expected[-1:]]), cache)
+    greedy = ("-p", "what", "--tokens", 12, "--temperature", 0)
+    ran = run(model, *greedy, "--kv-bits", bits)
+    assert ran.out == "what" + tokenizer.decode(expected, skip_special=True) + "\n"
+    if bits == 4:
+        assert ran.out != run(model, *greedy).out
+
+
+def test_heads_that_cannot_be_packed_are_refused(run: Run, model: Path) -> None:
+    assert "heads of 8 cannot be packed" in run(model, "-p", "a", "--kv-bits", 8).refused()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxgpt.cli.prompts_file import Request
@@ -68,7 +68,6 @@ def test_results_come_at_once_and_end_in_the_order_of_the_requests(tmp_path: Pat
     assert path.read_bytes() == whole(asked)
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_a_killed_run_goes_on_from_any_byte(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -78,7 +78,7 @@ def generate(
     ] = None,
     kv_memory: KVMemory = None,
 ) -> None:
-    """Let a model write, from a prompt or from nothing; or from many."""
+    """Let a model write, from one prompt or a file of them."""
     _check(
         {"--prompt": prompt, "--prompts": prompts, "--out": out, "--max-batch": max_batch}
         | {"--logprobs": logprobs, "--system": system, "--chat-template": chat_template}

@@ -90,6 +90,6 @@ class PromptsProgress:
         if statistics.drafted_tokens:
             parts.append(guesses(statistics.accepted_tokens, statistics.drafted_tokens))
         blocks = statistics.most_blocks_used if most else statistics.blocks_used
-        if statistics.most_blocks_used:
+        if blocks:
             parts.append(f"{blocks:,} blocks{' at most' if most else ''}")
         return ", ".join(parts)

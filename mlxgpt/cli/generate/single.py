@@ -56,7 +56,7 @@ def write_texts(asking: Asking, text: str, params: SamplingParams, plan: WriterP
             MLXGPTWarning,
             stacklevel=1,
         )
-    writer = plan.writer(network)
+    writer = plan.writer(network, alone=params.n == 1)
     report = WritingReport(writer.statistics)
     request = writer.add(asked.ids, params, asked.after)
     texts = TextsInTurn([_heading(params, i) + asked.shown for i in range(params.n)], _write)

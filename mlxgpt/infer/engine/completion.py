@@ -29,12 +29,12 @@ class Output:
     token_ids: list[int]
     """The new tokens; a stop id is among them."""
     text: str
-    """What may be shown now, empty if the engine has no decoder. What may be the beginning of a stop
-    string is held back; a stop id and a stop string have no text."""
+    """What may be shown now, empty if the engine has no decoder. What may be the beginning of a
+    stop string is held back; a stop id and a stop string have no text."""
     logprobs: list[TokenLogprobs] | None
     """One per new token, if the request asked for them."""
     finish_reason: FinishReason | None
-    """Set in the last output of a text: "stop" (stop id or string), "length" (max_tokens) or "abort"."""
+    """Set in the last output of a text: "stop" (id or string), "length" (max_tokens), "abort"."""
 
 
 @dataclass

@@ -6,12 +6,10 @@ model; not on its neighbours, on the cache, or on having been preempted.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-import mlx.core as mx
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from mlxgpt.config import require
-from mlxgpt.errors import ConfigError
+from mlxgpt.infer.engine.chosen import Chosen, choose_tokens
 from mlxgpt.infer.engine.completion import Completion, Output, TextDecoder
 from mlxgpt.infer.engine.guessing import Guessing
 from mlxgpt.infer.engine.memory import blocks_within, whole_window
@@ -22,11 +20,10 @@ from mlxgpt.infer.engine.settings import EngineSettings
 from mlxgpt.infer.engine.statistics import Statistics
 from mlxgpt.infer.engine.writing import Writing
 from mlxgpt.infer.paged import Blocks, Pool, PrefixIndex
-from mlxgpt.infer.sampling import SamplingParams, TokenLogprobs, chosen_logprobs
-from mlxgpt.infer.speculative import Draft, Guessed, Proposer, verify
+from mlxgpt.infer.prompt_check import checked_prompt, written_ids
+from mlxgpt.infer.sampling import SamplingParams
+from mlxgpt.infer.speculative import Proposer
 from mlxgpt.model import GPT
-
-_NO_GUESSES = Draft([], None)
 
 
 class Engine:
@@ -51,18 +48,15 @@ class Engine:
         proposer: Proposer | None = None,
         settings: EngineSettings | None = None,
     ) -> None:
-        """`stop_ids` end every text; ids from `num_ids` on (a vocabulary padded beyond its tokenizer)
-        are never written. `decoder` makes the text of outputs, and is needed for stop strings.
-        `proposer` guesses tokens ahead. Raises `ConfigError` for a model that cannot be batched.
+        """`stop_ids` end every text; ids from `num_ids` on, with which a vocabulary may be padded
+        beyond its tokenizer, are never written. `decoder` makes the text of outputs, and is needed
+        for stop strings. `proposer` guesses tokens ahead. Raises `ConfigError` for a model that
+        cannot be batched.
         """
         self.settings = settings or EngineSettings()
         self._statistics = Statistics()
         self._stop_ids = frozenset(stop_ids)
-        self._num_ids = model.config.vocab if num_ids is None else num_ids
-        require(
-            1 <= self._num_ids <= model.config.vocab,
-            f"'num_ids' must be between 1 and the model's {model.config.vocab}; got {num_ids}",
-        )
+        self._num_ids = written_ids(model.config.vocab, num_ids)
         self._decoder = decoder
         pool = Pool.for_model(model, self.settings.block_size)
         capacity = blocks_within(self.settings.kv_memory, pool.bytes_per_block)
@@ -96,16 +90,32 @@ class Engine:
         done.drafted_tokens = self._guessing.drafted
         done.accepted_tokens = self._guessing.accepted
         done.shared_tokens = self._scheduler.shared_tokens
-        done.blocks_used = blocks.capacity - blocks.available - blocks.kept_alone
+        done.blocks_used = self._blocks_used
         done.blocks_kept = blocks.kept_alone
         held = {b for text in self._scheduler.running for b in text.table.blocks}
         done.blocks_shared = sum(blocks.in_tables(block) > 1 for block in held)
         return done
 
-    def add(self, prompt_ids: Sequence[int], params: SamplingParams) -> int:
-        """Queue a request; return its id. Raises `ConfigError` for one that can never be served."""
-        prompt = [int(i) for i in prompt_ids]
-        self._check(prompt, params)
+    @property
+    def _blocks_used(self) -> int:
+        blocks = self._blocks
+        return blocks.capacity - blocks.available - blocks.kept_alone
+
+    def add(
+        self,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        decoder: Callable[[], TextDecoder] | None = None,
+    ) -> int:
+        """Queue a request; return its id. `decoder` is one for this request alone. Raises
+        `ConfigError` for a request that can never be served."""
+        decoder = decoder or self._decoder
+        prompt = checked_prompt(prompt_ids, self._num_ids)
+        require(
+            not params.stop or decoder is not None,
+            "stop strings need a decoder: give Engine one, decoder=tokenizer.stream_decoder",
+        )
         request = self._requests
         texts = [
             Text(request, i, len(prompt), list(prompt), params.choice(i)) for i in range(params.n)
@@ -116,8 +126,8 @@ class Engine:
         else:
             self._scheduler.add(texts[0])
             for text in texts:
-                decoder = None if self._decoder is None else self._decoder()
-                self._texts[text] = Writing(text.params, self._stop_ids, decoder)
+                pieces = None if decoder is None else decoder()
+                self._texts[text] = Writing(text.params, self._stop_ids, pieces)
             self._choices[texts[0]] = texts[1:]
         self._requests += 1
         self._statistics.requests += 1
@@ -143,9 +153,12 @@ class Engine:
         proposed = time.perf_counter()
         rows, copies = self._scheduler.schedule({t: d.token_ids for t, d in drafts.items()})
         assert rows, "texts are waiting, and none of them can go on"
+        most = self._statistics.most_blocks_used
+        self._statistics.most_blocks_used = max(most, self._blocks_used)
         try:
             logits = self._runner.compute(rows, copies)[:, : self._num_ids]
-            outputs += self._take(rows, drafts, logits)
+            chosen = choose_tokens(rows, self._choices, drafts, logits)
+            outputs += self._take(rows, chosen)
         except BaseException:
             for row in rows:  # what they have in the cache is not known any more
                 self._leave(row.sequence)
@@ -211,18 +224,6 @@ class Engine:
             self.abort(request)
         self._ready = [o for o in self._ready if o.request_id not in requests]
 
-    def _check(self, prompt: list[int], params: SamplingParams) -> None:
-        require(len(prompt) > 0, "the prompt is empty; give at least one token")
-        for place, token in enumerate(prompt):
-            if not 0 <= token < self._num_ids:
-                raise ConfigError(
-                    f"prompt token {place} is id {token}; the model has ids 0 to {self._num_ids - 1}"
-                )
-        require(
-            not params.stop or self._decoder is not None,
-            "stop strings need a decoder: give Engine one, decoder=tokenizer.stream_decoder",
-        )
-
     def _leave(self, text: Text) -> None:
         """Take a text, and the choices that wait for its prompt, out of everything."""
         for each in (text, *self._choices.pop(text, [])):
@@ -230,69 +231,30 @@ class Engine:
             self._texts.pop(each, None)
             self._guessing.forget(each)
 
-    def _take(
-        self, rows: Sequence[Row], drafts: Mapping[Text, Draft], logits: mx.array
-    ) -> list[Output]:
-        """Choose the next tokens of all rows that want some, and hand them on."""
-        guessed: list[Guessed] = []
-        texts: list[tuple[Row, Text, int]] = []  # and where its logits begin
-        places: list[int] = []
-        begin = 0
+    def _take(self, rows: Sequence[Row], chosen: Sequence[Chosen]) -> list[Output]:
+        """Give the texts what was chosen for them."""
         for row in rows:
             if not row.wants_logits:
                 self._scheduler.commit(row, [], finished=False)
-                continue
-            text = row.sequence
-            draft = drafts.get(text, _NO_GUESSES).first(row.drafted)
-            for each in (text, *self._choices.get(text, [])):
-                texts.append((row, each, len(places)))
-                places += range(begin, begin + row.drafted + 1)
-                guessed.append(
-                    Guessed(
-                        each.params,
-                        each.token_ids[: each.prompt_length],
-                        each.token_ids[each.prompt_length :],
-                        draft,
-                    )
-                )
-            begin += row.drafted + 1
-        if len(places) > begin:  # several texts of one prompt
-            logits = logits[mx.array(places)]
-        kept = verify(guessed, logits)
-        wanted = [(text.params.logprobs, at) for _, text, at in texts]
-        logprobs = chosen_logprobs(logits, wanted, kept)
-        # The further texts of a request come after its first, and fork from what it has; so the
-        # first is committed last.
-        outputs = [
-            self._commit(row, each, tokens, after)
-            for (row, each, _), tokens, after in reversed(
-                list(zip(texts, kept, logprobs, strict=True))
-            )
-        ]
+        # The further texts of a request fork from what its first one has, so that one comes last.
+        outputs = [self._commit(one) for one in reversed(chosen)]
         return outputs[::-1]
 
-    def _commit(
-        self, row: Row, text: Text, tokens: list[int], logprobs: list[TokenLogprobs] | None
-    ) -> Output:
+    def _commit(self, chosen: Chosen) -> Output:
+        row, text = chosen.row, chosen.text
         writing = self._texts[text]
-        count, shown = writing.take(tokens)
-        reason = writing.finish_reason
+        count, shown = writing.take(chosen.token_ids)
+        tokens, reason = chosen.token_ids[:count], writing.finish_reason
+        logprobs = None if chosen.logprobs is None else chosen.logprobs[:count]
         self._statistics.generated_tokens += count
         self._statistics.decoding_rows += 1
         if text is row.sequence:
             self._choices.pop(text, None)
-            self._scheduler.commit(row, tokens[:count], reason is not None)
-            self._guessing.checked(text, row.drafted, min(len(tokens) - 1, count))
+            self._scheduler.commit(row, tokens, reason is not None)
+            self._guessing.checked(text, row.drafted, min(len(chosen.token_ids) - 1, count))
         else:
-            self._scheduler.fork(row, text, tokens[:count], reason is not None)
+            self._scheduler.fork(row, text, tokens, reason is not None)
         if reason is not None:
             text.finish_reason = reason
             self._leave(text)
-        return Output(
-            text.request_id,
-            text.choice,
-            tokens[:count],
-            shown,
-            None if logprobs is None else logprobs[:count],
-            reason,
-        )
+        return Output(text.request_id, text.choice, tokens, shown, logprobs, reason)

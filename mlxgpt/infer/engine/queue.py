@@ -69,7 +69,7 @@ class Queue:
         if text not in self._followed:
             return False
         ahead, shared = self._followed[text]
-        if ahead in computed and computed[ahead] < shared:
+        if ahead.indexed is not None and computed.get(ahead, shared) < shared:
             return True
         del self._followed[text]
         return False
@@ -85,6 +85,7 @@ class Queue:
         for ahead, known in computed.items():
             if (
                 ahead.arrival < text.arrival
+                and ahead.indexed is not None
                 and known < wanted
                 and ahead.token_ids[:wanted] == begin
             ):

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from mlxgpt.config import require
 from mlxgpt.infer.engine.sequence import Sequence
-from mlxgpt.infer.paged.blocks import Blocks, BlockTable, Copy, OutOfBlocks
+from mlxgpt.infer.paged.blocks import Blocks, Copy, OutOfBlocks
 from mlxgpt.infer.paged.prefix_index import PrefixIndex
 
 _MOST_STRETCHES = 8
@@ -32,7 +32,7 @@ class Room:
         self.shared_tokens = 0
         """Tokens of prompts that did not have to be computed, each counted once."""
         self.recomputed_tokens = 0
-        """Tokens that were computed again after their text had been preempted, or had to wait."""
+        """Tokens that were computed again, after a preemption or by a choice that had to wait."""
         self._blocks = blocks
         self._prefixes = prefixes
         self._size = blocks.block_size
@@ -114,22 +114,27 @@ class Room:
         self.recomputed_tokens += max(0, min(known, text.computed) - start)
         text.computed = max(text.computed, known)
         full = known // self._size * self._size
-        if self._prefixes is not None and full > text.indexed:
+        if self._prefixes is not None and text.indexed is not None and full > text.indexed:
             self._prefixes.insert(text.token_ids[:full], table)
             text.indexed = full
         self._drop_front(text)
 
-    def fork(self, text: Sequence, length: int) -> BlockTable:
-        """Return a table of the first `length` tokens of a text, in the same blocks."""
-        table = self._blocks.fork(text.table)
-        if length < table.length:
-            self._blocks.truncate(table, length)
-        return table
+    def fork(self, text: Sequence, choice: Sequence) -> None:
+        """Give a choice all its tokens but the last, in the blocks of a text that has them."""
+        choice.table = self._blocks.fork(text.table)
+        self._blocks.truncate(choice.table, len(choice.token_ids) - 1)
+        choice.indexed = text.indexed
 
     def release(self, text: Sequence) -> None:
         """Take back all that a text has; the prefix index keeps what it knows."""
         self._blocks.free(text.table)
-        text.indexed = 0
+
+    def forget(self, texts: Iterable[Sequence]) -> None:
+        """Share nothing any more that these texts have, or that the prefix index keeps."""
+        for text in texts:
+            text.indexed = None
+        if self._prefixes is not None:
+            self._prefixes.clear()
 
     def tidy(self, texts: Iterable[Sequence]) -> list[Copy]:
         """Move together what lies scattered; return the copies, due before tokens are placed."""

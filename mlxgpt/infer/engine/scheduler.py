@@ -94,7 +94,7 @@ class Scheduler:
         if finished:
             return
         if len(self._running) < self._max_num_seqs:
-            choice.table = self._room.fork(parent, choice.computed)
+            self._room.fork(parent, choice)
             insort(self._running, choice, key=lambda t: t.arrival)
         else:
             self._queue.put(choice)
@@ -105,6 +105,13 @@ class Scheduler:
             self._leave(sequence)
         elif sequence in self._queue:
             self._queue.remove(sequence)
+
+    def forget_prefixes(self) -> None:
+        """The weights have changed: share nothing that was computed so far with texts to come.
+
+        Running texts keep what they have, and finish; what they compute is not shared either.
+        """
+        self._room.forget(self._running)
 
     def decoding(self) -> list[Sequence]:
         """Return the running texts that need one new token each: those a draft may be made for."""

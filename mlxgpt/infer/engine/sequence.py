@@ -28,8 +28,9 @@ class Sequence:
     after another, and keep their places when they are preempted."""
     computed: int = 0
     """The most of its tokens that have ever been in the cache; below, computing is repetition."""
-    indexed: int = 0
-    """How many tokens of its table the prefix index has been told of."""
+    indexed: int | None = 0
+    """How many tokens of its table the prefix index has been told of; None: it must not be told of
+    any, since they were computed with other weights."""
 
     @property
     def generated(self) -> int:

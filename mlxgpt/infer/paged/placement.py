@@ -16,8 +16,9 @@ _SMALLEST_SEGMENT = 4
 _MOST_SEGMENTS = 8
 _WORTH_GROWING = 4
 """A segment is added while texts could do without if this share (1/4) of the pool is filled."""
-_AT_ONCE = 4
-"""A segment is this many times as large as what made it necessary, if a text may become so long."""
+_AT_ONCE, _AT_ONCE_SHARE = 4, 32
+"""A segment holds a text as long as it may become; but at most this many times (4) what is needed
+of it now, or this share (1/32) of the pool."""
 _CLEARED, _CLEARED_SHARE = 2, 4
 """For a run at most twice its blocks are evicted, and a quarter of what can be."""
 _TAKEN_BACK = 8
@@ -141,7 +142,8 @@ class Placement:
         wanted, needed = power_above(ahead), power_above(count)
         worth = _WORTH_GROWING * (self.filled + count) >= self._total
         if worth and self._total < self.capacity and self.free.largest < wanted:
-            self._grow(min(wanted, _AT_ONCE * needed))
+            share = power_above(self.capacity) // _AT_ONCE_SHARE
+            self._grow(min(wanted, max(_AT_ONCE * needed, share)))
         self._clear(wanted)
         tries = 0
         while self._unfilled and (largest := self.free.largest) < needed:

@@ -83,7 +83,9 @@ class Simulation:
             window=s.window,
         )
         self.least = min(s.block_size, s.max_step_tokens)
-        self.slots: dict[int, tuple[int, int]] = {}
+        self.slots: dict[int, tuple[int, int]] = {}  # the position, and the text up to there
+        self.versions: dict[int, int] = {}  # with which weights
+        self.version = 0
         self.texts: list[Sequence] = []  # those that have neither ended nor been aborted
         self.choices: dict[Sequence, list[Sequence]] = {}
         self.expected: dict[Sequence, list[int]] = {}
@@ -124,6 +126,13 @@ class Simulation:
             self._gone(each)
         self.check_blocks()
 
+    def renew(self) -> None:
+        """Change the weights, though not so that anybody says something else."""
+        self.version += 1
+        self.scheduler.forget_prefixes()
+        assert self.prefixes is None or self.prefixes.evictable == 0
+        self.check_blocks()
+
     def step(self, abort_within: float = 0.0) -> list[Row]:
         """Schedule, compute, commit; with some probability, texts are aborted in between."""
         drafts = {t: self.guesses(t) for t in self.scheduler.decoding()}
@@ -137,6 +146,11 @@ class Simulation:
         self.check_order(rows, decoding, before, waiting)
         self.open = {row.sequence: row for row in rows}
         self.copy(copies)
+        for row in rows:
+            table = row.sequence.table
+            if row.sequence not in before:
+                recalled = self.blocks.slots(table, table.dropped, row.start)
+                assert {self.versions[slot] for slot in recalled} <= {self.version}
         self.compute(rows)
         self.check_blocks()
         for row in rows:
@@ -157,6 +171,7 @@ class Simulation:
             assert bound >= 0, "texts wait for ever"
         assert self.scheduler.running == self.scheduler.waiting == ()
         assert self.step() == []
+        assert self.scheduler._queue._followed == {}
         if self.prefixes is not None:
             assert self.blocks.available + self.prefixes.evictable == self.setting.capacity
             self.prefixes.clear()
@@ -177,16 +192,11 @@ class Simulation:
         """As the pool does it: all is read before the first is written."""
         size = self.setting.block_size
         assert len({c.target for c in copies}) == len(copies)
-        read = [
-            (c.target * size + i, self.slots.get(c.source * size + i))
-            for c in copies
-            for i in range(c.count)
-        ]
-        for slot, content in read:
-            if content is None:
-                self.slots.pop(slot, None)
-            else:
-                self.slots[slot] = content
+        slots = [(c.source * size + i, c.target * size + i) for c in copies for i in range(c.count)]
+        nothing = -1, -1
+        read = [(t, self.slots.get(s, nothing), self.versions.get(s, -1)) for s, t in slots]
+        for slot, content, version in read:
+            self.slots[slot], self.versions[slot] = content, version
 
     def compute(self, rows: list[Row]) -> None:
         """Store what the rows compute, then look at all that each of them sees."""
@@ -200,6 +210,7 @@ class Simulation:
                 assert slot not in written, "two tokens in one place"
                 written.add(slot)
                 self.slots[slot] = position, known[position]
+                self.versions[slot] = self.version
         for row in rows:
             table, window = row.sequence.table, self.setting.window
             begin = 0 if window is None else max(0, row.start + 1 - window)

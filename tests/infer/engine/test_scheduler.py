@@ -187,25 +187,12 @@ def test_tokens_that_were_not_guessed_are_a_mistake(bench: Bench) -> None:
 
 
 def test_who_comes_in_has_blocks_for_all_its_tokens_and_one_more(bench: Bench) -> None:
-    bench.build(capacity=5, tokens=8)
-    first = bench.text(8, 2)
-    bench.step()
-    second, third = bench.text(8, 2), bench.text(1, 2)
-    # The first needs a block for its next token: two are left, and three are needed.
-    assert bench.step() == {first: 1}  # ended; the third did not pass the second
-    assert bench.step() == {second: 8}
-    assert bench.step() == {second: 1, third: 1}
-
-
-def test_blocks_for_the_rest_of_a_prompt_are_not_given_to_others(bench: Bench) -> None:
-    bench.build(capacity=6, tokens=8)
-    first = bench.text(19, 1)
+    bench.build(capacity=5)
+    first, second, third = bench.text(8, 2), bench.text(8, 2), bench.text(1, 2)
+    # Three blocks are left, but the first needs one of them for its next token.
     assert bench.step() == {first: 8}
-    second = bench.text(4, 1)
-    assert bench.step() == {first: 8}  # two blocks are free, one of them is the first's
-    assert bench.step() == {first: 3}
-    assert bench.step() == {second: 4}
-    assert bench.scheduler.preemptions == 0
+    assert bench.step() == {first: 1}  # the third would fit, and does not pass the second
+    assert bench.step() == {second: 8, third: 1}
 
 
 def test_no_more_run_than_may(bench: Bench) -> None:
@@ -255,6 +242,17 @@ def test_without_an_index_nobody_waits_for_a_beginning(bench: Bench) -> None:
     first, alike, other = bench.text(list(range(12))), bench.text(list(range(12))), bench.text(2)
     assert bench.step() == {first: 12, alike: 12}
     assert bench.step() == {first: 1, alike: 1, other: 2}
+
+
+def test_nobody_waits_for_the_beginning_of_a_later_text(bench: Bench) -> None:
+    scheduler = bench.build(tokens=8, sharing=True)
+    head = list(range(20))
+    later, earlier = bench.text(head), bench.text([*head, 1], add=False)
+    for _ in range(2):
+        assert bench.step() == {later: 8}
+    earlier.arrival = -1, 0
+    scheduler._queue.put(earlier)
+    assert bench.step() == {later: 4, earlier: 4}
 
 
 def test_who_waits_for_a_beginning_goes_on_when_its_text_leaves(bench: Bench) -> None:
@@ -318,17 +316,25 @@ def test_the_oldest_goes_on_in_every_step(bench: Bench) -> None:
     assert bench.scheduler.preemptions
 
 
-def test_a_prompt_that_is_older_takes_the_blocks_of_who_decodes(bench: Bench) -> None:
-    """An older text comes in late, having waited for a beginning; then blocks run out."""
-    bench.build(capacity=8, tokens=8, sharing=True)
+def test_an_older_prompt_does_not_stall_a_younger_text_that_decodes(bench: Bench) -> None:
+    bench.build(tokens=12, sharing=True)
     head = list(range(8))
-    first, waits, quick = bench.text(head, 1), bench.text([*head, *range(50, 61)], 9), bench.text(2)
-    assert bench.step() == {first: 8}
-    assert bench.step() == {waits: 8}
-    while waits.generated < 9:
-        done = bench.step()
-        assert waits in done
-    assert quick in bench.step()
+    first, waits, quick = bench.text(head, 1), bench.text([*head, *range(50, 80)]), bench.text(2)
+    assert bench.step() == {first: 8, quick: 2}
+    for _ in range(2):
+        assert bench.step() == {quick: 1, waits: 11}
+
+
+def test_an_older_prompt_takes_the_blocks_of_a_younger_text_that_decodes(bench: Bench) -> None:
+    bench.build(capacity=8, tokens=5, sharing=True)
+    head = list(range(8))
+    first, waits, quick = bench.text(head, 1), bench.text([*head, *range(50, 69)], 1), bench.text(2)
+    assert [bench.step() for _ in range(2)] == [{first: 5}, {first: 3, quick: 2}]
+    for _ in range(4):
+        assert bench.step() == {quick: 1, waits: 4}
+    assert bench.step() == {waits: 3}
+    assert bench.scheduler.preempted == [quick]
+    assert quick.generated == 5
 
 
 @pytest.mark.parametrize("window", [None, 1000])
@@ -374,6 +380,27 @@ def test_chunks_are_known_to_others_as_they_are_complete(bench: Bench) -> None:
     table = bench.prefixes.match(ids)
     assert (table.length, table.blocks) == (8, text.table.blocks)
     bench.blocks.free(table)
+
+
+def test_what_other_weights_computed_is_not_known_to_others(bench: Bench) -> None:
+    scheduler = bench.build(tokens=16, rows=3, sharing=True)
+    ids = list(range(20))
+    bench.text(2, 1)
+    old = bench.text(ids, 4)
+    bench.step()
+    old_choice, alike = bench.text(ids, 4, choice=1, add=False), bench.text([*ids, 1], 2)
+    scheduler.forget_prefixes()
+    rows = bench.rows()
+    assert [row.sequence for row in rows] == [old, alike]  # it does not wait for the old one
+    assert rows[1].start == 0
+    scheduler.fork(rows[0], old_choice, [7], finished=False)
+    bench.commit(rows)
+    scheduler.abort(alike)
+    bench.step()
+    bench.step()
+    assert bench.prefixes.match(ids).length == 8  # that of the new one
+    new = bench.text(ids)
+    assert bench.step()[new] == 12
 
 
 def test_guesses_are_never_known_to_others(bench: Bench) -> None:

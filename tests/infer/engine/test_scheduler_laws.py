@@ -81,6 +81,10 @@ class Joining(RuleBasedStateMachine):
     def abort(self, place: int) -> None:
         abort(self.simulation, place)
 
+    @rule()
+    def renew(self) -> None:
+        self.simulation.renew()
+
     @rule(times=st.integers(1, 6), abort_within=st.sampled_from([0.0, 0.0, 0.1]))
     def step(self, times: int, abort_within: float) -> None:
         for _ in range(times):
@@ -123,6 +127,8 @@ def drive(rng: random.Random, operations: int, real: bool) -> Simulation:
             join(simulation, prompt, max_tokens, rng.choice([1, 1, 1, 3]))
         elif kind < 0.3:
             abort(simulation, rng.randrange(MOST_TEXTS))
+        elif kind < 0.305:
+            simulation.renew()
         else:
             simulation.step(abort_within=0.02)
     simulation.drain()

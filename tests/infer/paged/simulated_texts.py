@@ -22,7 +22,7 @@ class Text:
 
 
 class SimulatedTexts:
-    """Does what an engine does, writes tokens where keys and values would be, and checks all of it."""
+    """Does what an engine does, writes tokens where keys and values would be, and checks it all."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class SimulatedTexts:
         return text
 
     def append(self, text: Text, tokens: Sequence[int], expected: int = 0) -> bool:
-        """Write tokens at the end of a text; False, and nothing has changed, if there is no room."""
+        """Write tokens at the end of a text; False if there is no room, and nothing has changed."""
         table, kept = text.table, text.table.length - text.table.dropped
         held = self.holders()
         shared = bool(tokens and kept % self.size and held[table.blocks[-1]] > 1)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
 from simulated_texts import SimulatedTexts, Text, drive
 
 POOLS = [(size, capacity) for size in (1, 3, 16) for capacity in (8, 21, 48)]
@@ -139,4 +138,4 @@ class Texts(RuleBasedStateMachine):
 
 
 TestTexts = Texts.TestCase
-TestTexts.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTexts.settings = settings(max_examples=70, stateful_step_count=40, deadline=None)
