@@ -62,10 +62,9 @@ class Engine:
         capacity = blocks_within(self.settings.kv_memory, pool.bytes_per_block)
         self._blocks = Blocks(self.settings.block_size, capacity)
         self._runner = ModelRunner(model, pool, self._blocks)
-        self._prefixes = PrefixIndex(self._blocks) if self.settings.prefix_sharing else None
         self._scheduler = Scheduler(
             self._blocks,
-            self._prefixes,
+            PrefixIndex(self._blocks) if self.settings.prefix_sharing else None,
             max_num_seqs=self.settings.max_num_seqs,
             max_step_tokens=self.settings.max_step_tokens,
             window=whole_window(model),
@@ -147,12 +146,14 @@ class Engine:
         if not self._texts:
             return outputs
         began = time.perf_counter()
-        if self._runner.renew() and self._prefixes is not None:
-            self._prefixes.clear()  # texts that are being written keep what they have
+        if self._runner.renew():  # texts that are being written keep what they have
+            self._scheduler.forget_prefixes()
         drafts = self._guessing.propose(self._scheduler.decoding())
         proposed = time.perf_counter()
         rows, copies = self._scheduler.schedule({t: d.token_ids for t, d in drafts.items()})
         assert rows, "texts are waiting, and none of them can go on"
+        for text in self._scheduler.preempted:
+            self._guessing.preempted(text)
         most = self._statistics.most_blocks_used
         self._statistics.most_blocks_used = max(most, self._blocks_used)
         try:

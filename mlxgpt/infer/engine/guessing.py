@@ -68,6 +68,11 @@ class Guessing:
         if text in self._lengths:
             self._lengths[text].update(drafted, accepted)
 
+    def preempted(self, text: Text) -> None:
+        """A text has to wait; its guesses so far still tell how the next will fare."""
+        if self._proposer is not None:
+            self._proposer.forget(text)
+
     def forget(self, text: Text) -> None:
         """A text has left the engine."""
         if self._proposer is not None:

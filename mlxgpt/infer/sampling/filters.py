@@ -79,7 +79,7 @@ def _by_mass(x: mx.array, weights: mx.array, params: Sequence[SamplingParams]) -
     left = np.flatnonzero(~np.array(reached)).tolist()
     if not left:
         return floor
-    # The logits are there by now, and numpy sorts them twenty times as fast as MLX.
+    # The logits are there by now, and numpy sorts them many times as fast as MLX.
     whole = mx.array(-np.sort(-np.array(_rows(x, left)), axis=-1))
     below = _nucleus(whole, _rows(mass, left), [params[i] for i in left], exp(whole))[0]
     return mx.minimum(floor, _spread(below, left, len(params), math.inf))

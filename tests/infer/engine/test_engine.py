@@ -175,6 +175,23 @@ def test_new_weights_do_not_meet_old_keys(random_gpt: Make) -> None:
     assert seen[0] == seen[2] != seen[1]
 
 
+def test_a_text_of_the_old_weights_leaves_nothing_to_those_of_the_new(random_gpt: Make) -> None:
+    """It is still being written when they change, and fills blocks afterwards."""
+    model, prompt = random_gpt(max_seq_len=128), prompt_of(20)
+    engine = Engine(model, settings=EngineSettings(block_size=4))
+    old = engine.add(prompt, SamplingParams(temperature=0, max_tokens=40))
+    written: list[int] = []
+    while len(written) < 10:
+        written += [t for o in engine.step() for t in o.token_ids]
+    model.set_weights(random_gpt(seed=1, max_seq_len=128).weights())
+    while len(written) < 30:
+        written += [t for o in engine.step() for t in o.token_ids]
+    longer = prompt + written[:25]
+    new = engine.add(longer, GREEDY)
+    assert outcome(engine)[new, 0].token_ids == plain(model, longer, GREEDY)
+    assert old != new
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_several_texts_of_one_prompt(temperature: float, random_gpt: Make) -> None:
     """Each is what a request of its own, with its seed, would get; the prompt is computed once."""

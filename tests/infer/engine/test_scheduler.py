@@ -265,6 +265,15 @@ def test_who_waits_for_a_beginning_goes_on_when_its_text_leaves(bench: Bench) ->
     assert alike.table.length == 16  # what was computed is not lost
 
 
+def test_who_leaves_while_it_waits_for_a_beginning_is_forgotten(bench: Bench) -> None:
+    bench.build(tokens=12, sharing=True)
+    first, alike = bench.text(list(range(10)), 3), bench.text(list(range(10)), 3)
+    assert bench.step() == {first: 10}
+    assert bench.scheduler._queue._followed == {alike: (first, 8)}
+    bench.scheduler.abort(alike)
+    assert bench.scheduler._queue._followed == {}
+
+
 def test_the_same_prompt_again_computes_one_token_at_least(bench: Bench) -> None:
     bench.build(sharing=True)
     ids = list(range(8))
@@ -384,23 +393,19 @@ def test_chunks_are_known_to_others_as_they_are_complete(bench: Bench) -> None:
 
 def test_what_other_weights_computed_is_not_known_to_others(bench: Bench) -> None:
     scheduler = bench.build(tokens=16, rows=3, sharing=True)
-    ids = list(range(20))
-    bench.text(2, 1)
-    old = bench.text(ids, 4)
-    bench.step()
-    old_choice, alike = bench.text(ids, 4, choice=1, add=False), bench.text([*ids, 1], 2)
+    ids = list(range(10))
+    first, old = bench.text(14, 1), bench.text(ids, 4)
+    assert bench.step() == {first: 14, old: 2}
+    old_choice, alike = bench.text(ids, 4, choice=1, add=False), bench.text([*ids[:5], 99], 1)
     scheduler.forget_prefixes()
     rows = bench.rows()
-    assert [row.sequence for row in rows] == [old, alike]  # it does not wait for the old one
-    assert rows[1].start == 0
+    assert [(row.sequence, row.start) for row in rows] == [(old, 2), (alike, 0)]  # no wait
     scheduler.fork(rows[0], old_choice, [7], finished=False)
     bench.commit(rows)
-    scheduler.abort(alike)
     bench.step()
     bench.step()
-    assert bench.prefixes.match(ids).length == 8  # that of the new one
     new = bench.text(ids)
-    assert bench.step()[new] == 12
+    assert bench.step()[new] == 6  # four tokens are those of the new one
 
 
 def test_guesses_are_never_known_to_others(bench: Bench) -> None:
