@@ -1,6 +1,8 @@
 """How many guesses are kept at temperature 0.8: ours, mlx-lm's, and what the two models allow.
 
-`python -m benchmarks.inference.acceptance --runs DIR`, with the models of `tables`. A guess that is looked at can be kept with probability sum(min(p, q)) at most (Leviathan et al.,
+`python -m benchmarks.inference.acceptance --runs DIR`, with the models of `tables`.
+
+A guess that is looked at can be kept with probability sum(min(p, q)) at most (Leviathan et al.,
 2023, corollary 3.6); p and q are taken from both models over the finished texts.
 """
 

@@ -91,7 +91,7 @@ def prefix(subject: Subject, rounds: int) -> Sequence[Outcome]:
 def speculation(subject: Subject, rounds: int) -> Sequence[Outcome]:
     outcomes = []
     for count, target in ((1, 3.5), (8, 2.3)):
-        arrivals = repetitive(subject, count, prompt=64, tokens=64)
+        arrivals = repetitive(subject, count, prompt=128, tokens=64)
         ratio, same, _ = _race(
             subject, f"n-gram speculation, {count} at once", arrivals, rounds, ngram=True
         )

@@ -5,14 +5,16 @@ than with one that lies as (out, in). Memory for the same numbers twice is not t
 laid out anew, and the module that had it gets a view.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from mlxgpt.model import GPT
-from mlxgpt.model.layers import Block
+from mlxgpt.model.gpt import Decoder
+from mlxgpt.model.layers import MLP, Attention, Block
+
+_PLAIN = (GPT, Decoder, Block, Attention, MLP, nn.Linear, nn.Embedding, nn.RMSNorm)
 
 
 class Matrix(NamedTuple):
@@ -59,23 +61,15 @@ class FusedWeights:
 
 
 def can_fuse(model: GPT) -> bool:
-    """Whether every part is a plain module in float32, on a CPU."""
+    """Whether every part is the module that `GPT` makes for it, in float32, on a CPU."""
     if mx.default_device().type != mx.DeviceType.cpu:
         return False
-    plain = all(
-        type(module) in (nn.Linear, nn.Embedding, nn.RMSNorm) for module in _with_weights(model)
-    )
-    return plain and all(w.dtype == mx.float32 for w in model.weights().values())
-
-
-def _with_weights(model: GPT) -> Iterator[nn.Module]:
-    yield model.model.embed_tokens
-    yield model.model.norm
-    if not model.config.tie_embeddings:
-        yield model.lm_head
-    for block in model.layers:
-        for part in (block, block.self_attn, block.mlp):
-            yield from (m for m in part.values() if m not in (block.self_attn, block.mlp))
+    for _, module in model.named_modules():
+        if type(module) not in _PLAIN:
+            return False
+        if isinstance(module, nn.RMSNorm) and module.eps != model.config.rms_norm_eps:
+            return False
+    return all(w.dtype == mx.float32 for w in model.weights().values())
 
 
 def _fuse(block: Block) -> FusedLayer:
@@ -103,8 +97,10 @@ def _side_by_side(modules: list[nn.Linear]) -> Matrix:
     """Join matrices. They lie one below the other as (out, in): MLX would copy a part of a wider
     matrix at each product, so this keeps the GPT itself as fast as it was."""
     rows = mx.concatenate([m.weight for m in modules])
-    biases = [m.bias for m in modules if "bias" in m]
-    bias = mx.concatenate(biases) if biases else None
+    bias = None
+    if any("bias" in m for m in modules):
+        zeros = [mx.zeros(m.weight.shape[0]) for m in modules]
+        bias = mx.concatenate([m.get("bias", z) for m, z in zip(modules, zeros, strict=True)])
     mx.eval(rows, bias)
     begin = 0
     for module in modules:

@@ -89,6 +89,18 @@ def with_layer_norm(model: GPT) -> GPT:
     return model
 
 
+def with_eps(model: GPT) -> GPT:
+    model.layers[1].input_layernorm.eps = 0.5
+    return model
+
+
+def with_some_biases(model: GPT) -> GPT:
+    """Not a shape that a config gives."""
+    model.layers[0].self_attn.k_proj.bias = mx.arange(16) / 8
+    model.layers[1].mlp.up_proj.bias = mx.arange(96) / 50
+    return model
+
+
 def quantized(model: GPT) -> GPT:
     nn.quantize(model, group_size=32, bits=8)
     return model
@@ -99,7 +111,8 @@ SPECIAL: dict[str, Callable[[Make], GPT]] = {
     "dora": lambda make: with_adapter(make(), dora=True),
     "8 bits": lambda make: quantized(make(head_dim=8)),
     "adapter over 8 bits": lambda make: with_adapter(quantized(make(head_dim=8)), dora=False),
-    "a single norm of another kind": lambda make: with_layer_norm(make()),
+    "a norm of another kind": lambda make: with_layer_norm(make()),
+    "a norm with an eps of its own": lambda make: with_eps(make()),
 }
 
 
@@ -151,6 +164,12 @@ def test_each_text_gets_what_it_gets_alone(shape: str, kind: str, random_gpt: Ma
     network = KINDS[kind](random_gpt(**SHAPES[shape]))
     for seed in range(3):
         check(network, random_gpt(**SHAPES[shape]), seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bias_here_and_there(kind: str, random_gpt: Make) -> None:
+    network = KINDS[kind](with_some_biases(random_gpt()))
+    check(network, with_some_biases(random_gpt()), 0)
 
 
 @settings(max_examples=20)
