@@ -13,6 +13,9 @@ from mlxgpt.infer.paged.groups import Group
 from mlxgpt.infer.paged.softmax_weights import weights_function
 from mlxgpt.infer.paged.visibility import visibility
 
+_FEW_SCORES = 2048
+"""Up to so many scores MLX's softmax is faster: there the number of operations counts."""
+
 
 class _Part:
     """The tiles of one group: U of them, W slots wide, for R queries of each key/value head."""
@@ -43,12 +46,16 @@ class _Part:
         shape = (heads, tiles, every // self._queries, self._queries, width)
         return mx.where(self._seen, scores.reshape(shape), -float("inf")).reshape(scores.shape)
 
+    def weighted(self, weights: mx.array, pool: Sequence[mx.array], head_dim: int) -> mx.array:
+        """Return the weighted values, (Hkv, U, R, D)."""
+        return self._each(weights, pool, weights.shape[0], head_dim, values=True)
+
     def sums(
         self, weights: mx.array, pool: Sequence[mx.array], head_dim: int
     ) -> tuple[mx.array, mx.array]:
         """Return the weighted values (Hkv, U, R, D), and the sums of the weights (Hkv, U, R, 1)."""
-        values = self._each(weights, pool, weights.shape[0], head_dim, values=True)
-        return values, weights @ self._ones  # faster than a sum
+        # The product with ones is faster than a sum.
+        return self.weighted(weights, pool, head_dim), weights @ self._ones
 
     def _each(
         self, x: mx.array, pool: Sequence[mx.array], heads: int, head_dim: int, *, values: bool
@@ -110,6 +117,9 @@ class Reading:
         rows = q.reshape(b, t, kv_heads, group, d).transpose(2, 0, 3, 1, 4)
         rows = rows.reshape(kv_heads, b, group * t, d)
         scores = [part.scores(rows, pool) for part in self._parts]
+        if len(scores) == 1 and self._in_order and scores[0].size <= _FEW_SCORES:
+            weights = mx.softmax(scores[0] * d**-0.5, axis=-1)
+            return self._by_token(self._parts[0].weighted(weights, pool, d))
         tops = self._tops([s.max(axis=-1, keepdims=True) for s in scores])
         exp = weights_function(d**-0.5)
         sums = [
@@ -117,8 +127,14 @@ class Reading:
             for part, s, top in zip(self._parts, scores, tops, strict=True)
         ]
         out = self._quotient([values for values, _ in sums], [total for _, total in sums])
-        out = out.reshape(kv_heads, b, group, t, d).transpose(1, 3, 0, 2, 4)
-        return out.reshape(b * t, heads, d)
+        return self._by_token(out)
+
+    def _by_token(self, out: mx.array) -> mx.array:
+        """Put (Hkv, B, G * T, D) into the order of the queries, (B * T, H, D)."""
+        kv_heads, b, every, d = out.shape
+        t = self._queries
+        out = out.reshape(kv_heads, b, every // t, t, d).transpose(1, 3, 0, 2, 4)
+        return out.reshape(b * t, kv_heads * every // t, d)
 
     def _tops(self, tops: list[mx.array]) -> list[mx.array]:
         """Return the highest score of each tile's row; `tops` (Hkv, U, R, 1) are those of tiles."""

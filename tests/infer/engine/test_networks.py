@@ -96,7 +96,7 @@ def with_eps(model: GPT) -> GPT:
 
 def with_some_biases(model: GPT) -> GPT:
     """Not a shape that a config gives."""
-    model.layers[0].self_attn.k_proj.bias = mx.arange(16) / 8
+    model.layers[0].self_attn.k_proj.bias = mx.arange(1, 17) / 8
     model.layers[1].mlp.up_proj.bias = mx.arange(96) / 50
     return model
 
