@@ -56,9 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--texts", type=int, default=64)
     chosen = parser.parse_args(arguments)
     print_conditions()
-    target, _ = load(chosen.runs / "target")
+    target, tokenizer = load(chosen.runs / "target")
     draft, _ = load(chosen.runs / "draft")
-    prompts = [[i % 60, *range(10)] for i in range(chosen.texts)]
+    names = ("ROMEO", "JULIET", "KING", "First Citizen", "GREMIO", "BRUTUS", "Nurse", "YORK")
+    texts = [f"{names[i % 8]}:\n{'IWTAM'[i // 8 % 5]}" for i in range(chosen.texts)]
+    prompts = [tokenizer.encode(text) for text in texts]
     rows = [_ours(target, draft, prompts), _theirs(chosen.runs, prompts)]
     headings = ("", "looked at", "kept", "+-", "sum(min(p, q)) there")
     show(f"guesses kept, temperature {TEMPERATURE}, {GUESSES} at a time", headings, rows)

@@ -23,10 +23,12 @@ from mlxgpt.infer.engine import Engine, EngineSettings
 from mlxgpt.infer.paged import Pool
 from mlxgpt.infer.speculative import DraftModel
 from mlxgpt.model import GPT, GPTConfig, init_weights, kv_bytes_per_token
+from mlxgpt.text import Tokenizer
 
 CONFIG = Path(__file__).parents[2] / "configs" / "shakespeare-char.yaml"
 DRAFT = ("n_layer=1", "n_embd=64", "n_head=4", "intermediate_size=192", "max_seq_len=128")
 CONTEXT = 512
+PROMPT = "ROMEO:\nI will go with thee"
 REFERENCE = {"cache at 480": 4.8, "batch of 16": 7.4, "6 guesses": 1.68}
 ACCEPTED = {2: 0.64, 4: 0.50, 6: 0.44, 8: 0.32}
 
@@ -37,12 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     chosen = parser.parse_args(arguments)
     print_conditions()
-    target = _longer(_trained(chosen.runs / "target", ()))
-    draft = _longer(_trained(chosen.runs / "draft", DRAFT))
+    trained, tokenizer = _trained(chosen.runs / "target", ())
+    target, draft = _longer(trained), _longer(_trained(chosen.runs / "draft", DRAFT)[0])
     cache(target, chosen.rounds)
     memory()
     batching(target, chosen.rounds)
-    speculation(target, draft, chosen.rounds)
+    speculation(target, draft, tokenizer.encode(PROMPT), chosen.rounds)
     return 0
 
 
@@ -104,8 +106,7 @@ def batching(model: GPT, rounds: int) -> None:
     print()
 
 
-def speculation(target: GPT, draft: GPT, rounds: int) -> None:
-    prompt = list(range(16))
+def speculation(target: GPT, draft: GPT, prompt: list[int], rounds: int) -> None:
     rows = []
     for temperature in (0.0, 0.8):
         params = SamplingParams(temperature=temperature, max_tokens=256, seed=1)
@@ -145,7 +146,7 @@ def speculation(target: GPT, draft: GPT, rounds: int) -> None:
     show("speculative decoding, 0.8 M with a draft of 58 K", headings, rows)
 
 
-def _trained(directory: Path, changes: Sequence[str]) -> GPT:
+def _trained(directory: Path, changes: Sequence[str]) -> tuple[GPT, Tokenizer]:
     if not directory.exists():
         command = [sys.executable, "-m", "mlxgpt", "train", "-c", str(CONFIG)]
         command += ["--out", str(directory)]
@@ -154,8 +155,7 @@ def _trained(directory: Path, changes: Sequence[str]) -> GPT:
         for change in changes:
             command += ["--set", f"model.{change}"]
         subprocess.run(command, check=True)
-    model, _ = load(directory)
-    return model
+    return load(directory)
 
 
 def _longer(model: GPT) -> GPT:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -16,7 +17,14 @@ from mlxgpt.infer.paged.blocks import Blocks, BlockTable
 from mlxgpt.infer.paged.by_device import step_attention
 from mlxgpt.infer.paged.pool import Pool
 from mlxgpt.infer.paged.step_attention import StepRow
-from mlxgpt.infer.sampling import Context, choose, draw, next_logprobs, uniform
+from mlxgpt.infer.sampling import (
+    Context,
+    can_look_ahead,
+    choose,
+    draw,
+    next_logprobs,
+    uniform,
+)
 from mlxgpt.infer.speculative.proposer import Draft
 from mlxgpt.model import GPT
 
@@ -183,63 +191,83 @@ class DraftModel:
                 self._slide(followed)
 
     def _draft(self, lengths: "Mapping[Sequence, int]") -> "dict[Sequence, Draft]":
-        """Guess token after token, all texts together; their last tokens are still to be read."""
-        unread = {text: text.token_ids[self._texts[text].table.length :] for text in lengths}
-        prompts = {text: text.token_ids[: text.prompt_length] for text in lengths}
+        """Guess token after token, all texts together; their last tokens are still to be read.
+
+        Nothing is waited for between two guesses, save where choosing one needs the one before.
+        """
+        wait = not all(can_look_ahead(text.params) for text in lengths)
+        greedy = all(text.params.temperature == 0 for text in lengths)
         written = {text: text.token_ids[text.prompt_length :] for text in lengths}
-        places: dict[Sequence, list[int]] = {text: [] for text in lengths}
+        prompts = {text: text.token_ids[: text.prompt_length] for text in lengths}
+        steps: list[tuple[list[Sequence], mx.array]] = []  # the texts, and their guesses (R,)
         distributions: list[mx.array] = []
-        count = 0
         for i in range(max(lengths.values(), default=0)):
             live = [text for text, length in lengths.items() if length > i]
-            logits = self._read({text: unread[text] for text in live})
+            if i == 0:
+                logits = self._read(
+                    {text: text.token_ids[self._texts[text].table.length :] for text in live}
+                )
+            else:
+                logits = self._go_on(live, *steps[-1])
             contexts = [Context(t.params, prompts[t], written[t]) for t in live]
-            uniforms = [uniform(t.params, "draft", len(written[t])) for t in live]
-            if all(text.params.temperature == 0 for text in live):
+            uniforms = [uniform(t.params, "draft", t.generated + i) for t in live]
+            if greedy:
                 ids = choose(logits, contexts, uniforms)
             else:
                 distributions.append(next_logprobs(logits, contexts))
                 ids = draw(distributions[-1], uniforms)
-                for text in live:
-                    places[text].append(count)
-                    count += 1
+            steps.append((live, ids))
+            if wait:
+                for text, token in zip(live, np.array(ids).tolist(), strict=True):
+                    written[text] = [*written[text], token]  # a context keeps the one it was given
+        mx.eval([ids for _, ids in steps])
+        guesses: dict[Sequence, list[int]] = {text: [] for text in lengths}
+        places: dict[Sequence, list[int]] = {text: [] for text in lengths}
+        count = 0
+        for live, ids in steps:
             for text, token in zip(live, np.array(ids).tolist(), strict=True):
-                written[text] = [*written[text], token]  # a context keeps the one it was given
-                unread[text] = [token]
+                guesses[text].append(token)
+                places[text].append(count)
+                count += 1
+        every = None if greedy or not distributions else mx.concatenate(distributions)
         drafts = {}
-        for text, length in lengths.items():
-            followed, guesses = self._texts[text], written[text][-length:]
-            followed.true, followed.guesses = len(text.token_ids), guesses[:-1]
-            drafts[text] = Draft(guesses, None)
-        drawn = [text for text in lengths if text.params.temperature > 0]
-        if drawn:
-            every = mx.concatenate(distributions)
-            for text in drawn:
-                logprobs = every[mx.array(places[text])]
-                drafts[text] = Draft(drafts[text].token_ids, logprobs)
+        for text in lengths:
+            followed = self._texts[text]
+            followed.true, followed.guesses = len(text.token_ids), guesses[text][:-1]
+            drawn = every is not None and text.params.temperature > 0
+            logprobs = every[mx.array(places[text])] if drawn and every is not None else None
+            drafts[text] = Draft(guesses[text], logprobs)
         return drafts
+
+    def _go_on(self, live: "list[Sequence]", before: "list[Sequence]", ids: mx.array) -> mx.array:
+        """Feed the last guesses, `ids` (R,) of the texts `before`, where another one is due."""
+        if len(live) < len(before):
+            ids = ids[mx.array([before.index(text) for text in live])]
+        return self._feed(dict.fromkeys(live, 1), ids.astype(mx.int32))
 
     def _read(self, part: "Mapping[Sequence, list[int]]") -> mx.array:
         """Feed more tokens of some texts; return the logits after each one's last, (R, V)."""
-        rows, input_ids, last, copies = [], [], [], []
-        for text, token_ids in part.items():
+        for token_ids in part.values():
             require(
                 max(token_ids) < self.num_ids,
                 f"a text has token id {max(token_ids)}, but the draft model has ids 0 to "
                 f"{self.num_ids - 1}; use one that was trained with the same tokenizer",
             )
+        input_ids = mx.array([i for ids in part.values() for i in ids], dtype=mx.int32)
+        return self._feed({text: len(ids) for text, ids in part.items()}, input_ids)
+
+    def _feed(self, counts: "Mapping[Sequence, int]", input_ids: mx.array) -> mx.array:
+        """Feed so many tokens of each text; return the logits after each one's last, (R, V)."""
+        rows, copies = [], []
+        for text, count in counts.items():
             table = self._texts[text].table
-            copies += self._blocks.append(table, len(token_ids))
-            rows.append(StepRow(table, len(token_ids)))
-            input_ids += token_ids
-            last.append(len(input_ids) - 1)
+            copies += self._blocks.append(table, count, text.longest)
+            rows.append(StepRow(table, count))
         self._pool.grow(self._blocks.segments)
         self._pool.copy(copies)
         attention = step_attention(self._pool, self._block_size, rows)
-        logits = self._network(
-            mx.array(input_ids, dtype=mx.int32), attention, mx.array(last, dtype=mx.int32)
-        )
-        return logits[:, : self.num_ids]
+        last = mx.array([end - 1 for end in accumulate(counts.values())], dtype=mx.int32)
+        return self._network(input_ids, attention, last)[:, : self.num_ids]
 
 
 def _age(text: "Sequence") -> tuple[int, int]:
