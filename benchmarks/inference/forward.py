@@ -18,7 +18,7 @@ from benchmarks.harness import Case, measure, print_conditions, show
 from benchmarks.inference.subjects import Subject, random_10m, smollm2
 from mlxgpt import load
 from mlxgpt.infer import KVCache
-from mlxgpt.infer.engine.network import GPTNetwork, Network, network_for
+from mlxgpt.infer.network.network import GPTNetwork, Network, network_for
 from mlxgpt.infer.paged.blocks import BlockTable
 from mlxgpt.infer.paged.by_device import step_attention
 from mlxgpt.infer.paged.pool import Pool

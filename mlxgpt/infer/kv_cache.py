@@ -12,7 +12,7 @@ _GROWTH = 256
 """Buffers grow, and slide, once in so many tokens: the cost of a token stays constant."""
 
 
-class _Layer:
+class CacheLayer:
     """Keys and values (B, Hkv, capacity, D) of one layer; `[begin, end)` is still visible."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class KVCache:
 
     def __init__(self, n_layer: int, window: int | None = None) -> None:
         self.window = window
-        self._layers = [_Layer() for _ in range(n_layer)]
+        self._layers = [CacheLayer() for _ in range(n_layer)]
 
     def offset(self, layer: int) -> int:
         return self._layers[layer].seen

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import mlx.core as mx
 
 from mlxgpt.config import require
-from mlxgpt.infer.kv_cache import _Layer
+from mlxgpt.infer.kv_cache import CacheLayer
 from mlxgpt.model import Quantization, attention, causal_mask, narrower
 
 _FEW_ON_CPU = 4
@@ -54,7 +54,7 @@ class QuantizedKVCache:
         )
         self.window = window
         self._layers = [
-            {part: _Layer() for part in self._quantization.parts} for _ in range(n_layer)
+            {part: CacheLayer() for part in self._quantization.parts} for _ in range(n_layer)
         ]
 
     def offset(self, layer: int) -> int:

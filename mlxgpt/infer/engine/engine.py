@@ -12,7 +12,6 @@ from mlxgpt.config import require
 from mlxgpt.infer.engine.chosen import Chosen, choose_tokens
 from mlxgpt.infer.engine.completion import Completion, Output, TextDecoder
 from mlxgpt.infer.engine.guessing import Guessing
-from mlxgpt.infer.engine.memory import blocks_within, whole_window
 from mlxgpt.infer.engine.model_runner import ModelRunner
 from mlxgpt.infer.engine.scheduler import Row, Scheduler
 from mlxgpt.infer.engine.sequence import Sequence as Text
@@ -20,6 +19,7 @@ from mlxgpt.infer.engine.settings import EngineSettings
 from mlxgpt.infer.engine.statistics import Statistics
 from mlxgpt.infer.engine.writing import Writing
 from mlxgpt.infer.paged import Blocks, Pool, PrefixIndex
+from mlxgpt.infer.paged.memory import blocks_within, whole_window
 from mlxgpt.infer.prompt_check import checked_prompt, written_ids
 from mlxgpt.infer.sampling import SamplingParams
 from mlxgpt.infer.speculative import Proposer

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxgpt.infer.engine.network import network_for
 from mlxgpt.infer.engine.scheduler import Row
+from mlxgpt.infer.network.network import network_for
 from mlxgpt.infer.paged import Blocks, Copy, Pool, StepRow, step_attention
 from mlxgpt.model import GPT
 
@@ -27,6 +27,7 @@ class ModelRunner:
         computed before does not go with them."""
         if not self._network.stale():
             return False
+        del self._network  # or its matrices would be in memory beside the new ones
         self._network = network_for(self._model)
         return True
 

@@ -2,14 +2,11 @@
 
 from mlxgpt.infer.speculative.draft_costs import DraftCosts, StepTimes
 from mlxgpt.infer.speculative.draft_length import DraftLength
+from mlxgpt.infer.speculative.draft_model import DraftModel
 from mlxgpt.infer.speculative.ngram import NGram
 from mlxgpt.infer.speculative.proposer import Draft, Proposer
 from mlxgpt.infer.speculative.verification import Guessed, verify
 from mlxgpt.infer.speculative.vocabulary import Vocabulary, check_vocabularies
-
-# isort: split
-# Last, because it imports the engine's network, and the engine imports the names above.
-from mlxgpt.infer.speculative.draft_model import DraftModel
 
 __all__ = [
     "Draft",

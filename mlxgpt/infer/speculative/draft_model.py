@@ -11,10 +11,10 @@ import numpy as np
 
 from mlxgpt.config import require
 from mlxgpt.errors import MLXGPTWarning
-from mlxgpt.infer.engine.memory import blocks_within, whole_window
-from mlxgpt.infer.engine.network import network_for
+from mlxgpt.infer.network.network import network_for
 from mlxgpt.infer.paged.blocks import Blocks, BlockTable
 from mlxgpt.infer.paged.by_device import step_attention
+from mlxgpt.infer.paged.memory import blocks_within, whole_window
 from mlxgpt.infer.paged.pool import Pool
 from mlxgpt.infer.paged.step_attention import StepRow
 from mlxgpt.infer.sampling import (

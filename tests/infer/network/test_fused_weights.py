@@ -11,8 +11,8 @@ import pytest
 from step_texts import PlainStep, StepText
 
 from mlxgpt.checkpoint import save_model
-from mlxgpt.infer.engine.fused_network import FusedNetwork
-from mlxgpt.infer.engine.network import GPTNetwork, Network, network_for
+from mlxgpt.infer.network.fused_network import FusedNetwork
+from mlxgpt.infer.network.network import GPTNetwork, Network, network_for
 from mlxgpt.model import GPT
 from mlxgpt.text import train_char
 

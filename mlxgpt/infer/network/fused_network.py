@@ -6,9 +6,9 @@ angles are computed once for all layers, and what is left between products is in
 
 import mlx.core as mx
 
-from mlxgpt.infer.engine.fused_weights import FusedLayer, FusedWeights, can_fuse
-from mlxgpt.infer.engine.step_kernels import StepKernels, step_kernels
-from mlxgpt.infer.engine.weight_watch import WeightWatch
+from mlxgpt.infer.network.fused_weights import FusedLayer, FusedWeights, can_fuse
+from mlxgpt.infer.network.step_kernels import StepKernels, step_kernels
+from mlxgpt.infer.network.weight_watch import WeightWatch
 from mlxgpt.infer.paged.step_attention import StepAttention
 from mlxgpt.machine.compiler import compile_available
 from mlxgpt.model import GPT, narrower

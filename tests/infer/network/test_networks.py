@@ -14,10 +14,10 @@ from step_texts import PlainStep, StepText
 
 from mlxgpt import seeding
 from mlxgpt.errors import ConfigError
-from mlxgpt.infer.engine import fused_network
-from mlxgpt.infer.engine.fused_network import FusedNetwork
-from mlxgpt.infer.engine.network import GPTNetwork, Network, network_for
-from mlxgpt.infer.engine.step_kernels import StepKernels, swiglu
+from mlxgpt.infer.network import fused_network
+from mlxgpt.infer.network.fused_network import FusedNetwork
+from mlxgpt.infer.network.network import GPTNetwork, Network, network_for
+from mlxgpt.infer.network.step_kernels import StepKernels, swiglu
 from mlxgpt.machine.compiler import Compiler
 from mlxgpt.model import GPT, CausalAttend, RopeScaling
 from mlxgpt.model.lora import adapted, whole_matrix

@@ -6,9 +6,9 @@ from weakref import WeakValueDictionary
 import mlx.core as mx
 
 from mlxgpt.config import require
-from mlxgpt.infer.engine.fused_network import FusedNetwork
-from mlxgpt.infer.engine.fused_weights import can_fuse
-from mlxgpt.infer.engine.weight_watch import WeightWatch
+from mlxgpt.infer.network.fused_network import FusedNetwork
+from mlxgpt.infer.network.fused_weights import can_fuse
+from mlxgpt.infer.network.weight_watch import WeightWatch
 from mlxgpt.infer.paged.paged_attend import PagedAttend
 from mlxgpt.infer.paged.step_attention import StepAttention
 from mlxgpt.model import GPT

@@ -7,7 +7,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import pytest
 
-from mlxgpt.infer.engine.weight_watch import WeightWatch
+from mlxgpt.infer.network.weight_watch import WeightWatch
 from mlxgpt.model import GPT
 from mlxgpt.model.lora import adapted
 
