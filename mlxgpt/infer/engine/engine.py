@@ -107,10 +107,13 @@ class Engine:
         *,
         decoder: Callable[[], TextDecoder] | None = None,
     ) -> int:
-        """Queue a request; return its id. `decoder` is one for this request alone. Raises
-        `ConfigError` for a request that can never be served."""
+        """Queue a request; return its id. `decoder` is one for this request alone. If the model's
+        weights were replaced since the last request, nothing computed before is used for this one.
+        Raises `ConfigError` for a request that can never be served."""
         decoder = decoder or self._decoder
         prompt = checked_prompt(prompt_ids, self._num_ids)
+        if self._runner.renew():  # texts that are being written keep what they have
+            self._scheduler.forget_prefixes()
         require(
             not params.stop or decoder is not None,
             "stop strings need a decoder: give Engine one, decoder=tokenizer.stream_decoder",
@@ -146,8 +149,6 @@ class Engine:
         if not self._texts:
             return outputs
         began = time.perf_counter()
-        if self._runner.renew():  # texts that are being written keep what they have
-            self._scheduler.forget_prefixes()
         drafts = self._guessing.propose(self._scheduler.decoding())
         proposed = time.perf_counter()
         rows, copies = self._scheduler.schedule({t: d.token_ids for t, d in drafts.items()})
