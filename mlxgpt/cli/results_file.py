@@ -65,7 +65,7 @@ class ResultsFile:
         it was, for a result with another key.
         """
         for kept in self._kept:
-            if kept.key != keys[kept.line]:
+            if kept.key != keys[kept.line] and not kept.failed:
                 raise DataError(
                     f"{self._path} has results of another model or other settings (such as that of "
                     f"line {kept.line}): give another --out, or remove it"

@@ -1,8 +1,10 @@
 """The ids of a prompt, and how many ids a tokenizer has -> refused where they make no sense."""
 
+import operator
 from collections.abc import Sequence
 
 from mlxgpt.config import require
+from mlxgpt.errors import ConfigError
 
 
 def written_ids(vocab: int, num_ids: int | None) -> int:
@@ -17,8 +19,14 @@ def written_ids(vocab: int, num_ids: int | None) -> int:
 
 def checked_prompt(prompt_ids: Sequence[int], num_ids: int) -> list[int]:
     """Return the ids. Raises `ConfigError` if there are none, or one the model does not have."""
-    require(len(prompt_ids) > 0, "the prompt is empty; give at least one token")
-    prompt = [int(i) for i in prompt_ids]
+    try:
+        prompt = [operator.index(i) for i in prompt_ids]
+    except TypeError:
+        raise ConfigError(
+            "a prompt is a sequence of token ids, whole numbers; "
+            "make them of a text with the model's tokenizer"
+        ) from None
+    require(len(prompt) > 0, "the prompt is empty; give at least one token")
     for place, token in enumerate(prompt):
         if not 0 <= token < num_ids:
             require(

@@ -64,6 +64,8 @@ class ChatSession:
                 self._writer = self._make_writer()  # who knows what it was doing
             except MLXGPTError as e:
                 self._tell(e)
+                if self._conversation.turns and self._interactive:
+                    self._say("(/undo takes back the last turn, /reset begins anew)")
         if self._interactive:
             self._say("")
 

@@ -114,6 +114,11 @@ class Engine:
         prompt = checked_prompt(prompt_ids, self._num_ids)
         if self._runner.renew():  # texts that are being written keep what they have
             self._scheduler.forget_prefixes()
+        unknown = [i for i in params.logit_bias if i >= self._num_ids]
+        require(
+            not unknown,
+            f"'logit_bias' has id {unknown[:1]}; the model writes ids 0 to {self._num_ids - 1}",
+        )
         require(
             not params.stop or decoder is not None,
             "stop strings need a decoder: give Engine one, decoder=tokenizer.stream_decoder",
@@ -144,26 +149,30 @@ class Engine:
             self._leave(text)
 
     def step(self) -> list[Output]:
-        """Compute one step; return what is new. Empty lists may come while prompts are taken in."""
+        """Compute one step; return what is new. Empty lists may come while prompts are taken in.
+
+        When a step fails, all running requests end with "abort", since nobody knows what of them is
+        in the cache; those that wait go on with the next step.
+        """
         outputs, self._ready = self._ready, []
         if not self._texts:
             return outputs
         began = time.perf_counter()
-        drafts = self._guessing.propose(self._scheduler.decoding())
-        proposed = time.perf_counter()
-        rows, copies = self._scheduler.schedule({t: d.token_ids for t, d in drafts.items()})
-        assert rows, "texts are waiting, and none of them can go on"
-        for text in self._scheduler.preempted:
-            self._guessing.preempted(text)
-        most = self._statistics.most_blocks_used
-        self._statistics.most_blocks_used = max(most, self._blocks_used)
         try:
+            drafts = self._guessing.propose(self._scheduler.decoding())
+            proposed = time.perf_counter()
+            rows, copies = self._scheduler.schedule({t: d.token_ids for t, d in drafts.items()})
+            assert rows, "texts are waiting, and none of them can go on"
+            for text in self._scheduler.preempted:
+                self._guessing.preempted(text)
+            most = self._statistics.most_blocks_used
+            self._statistics.most_blocks_used = max(most, self._blocks_used)
             logits = self._runner.compute(rows, copies)[:, : self._num_ids]
             chosen = choose_tokens(rows, self._choices, drafts, logits)
-            outputs += self._take(rows, chosen)
+            self._take(rows, chosen, outputs)
         except BaseException:
-            for row in rows:  # what they have in the cache is not known any more
-                self._leave(row.sequence)
+            self._ready = outputs + self._ready
+            self._end_running()
             raise
         now = time.perf_counter()
         self._guessing.took(sum(len(row.token_ids) for row in rows), now - proposed)
@@ -178,6 +187,8 @@ class Engine:
         try:
             while left:
                 outputs = self.step()
+                if not outputs and not self._knows({request}):
+                    return  # somebody else has taken its last outputs
                 self._ready[:0] = [o for o in outputs if o.request_id != request]
                 for output in outputs:
                     if output.request_id == request:
@@ -210,6 +221,11 @@ class Engine:
                     done[request, choice] = Completion(request, choice, len(prompt))
             while any(c.finish_reason is None for c in done.values()):
                 outputs = self.step()
+                requests = {request for request, _ in done}
+                require(
+                    bool(outputs) or self._knows(requests),
+                    "outputs of generate were taken by another step; use one loop for an engine",
+                )
                 since = time.perf_counter() - began
                 self._ready[:0] = [o for o in outputs if (o.request_id, o.choice) not in done]
                 for output in outputs:
@@ -219,6 +235,16 @@ class Engine:
             self._forget({request for request, _ in done})
             raise
         return list(done.values())
+
+    def _knows(self, requests: Collection[int]) -> bool:
+        """Whether any of these requests is not finished, or has outputs to be handed out."""
+        return any(each.request_id in requests for each in (*self._texts, *self._ready))
+
+    def _end_running(self) -> None:
+        """End all requests of which a text holds blocks, and forget what was computed before."""
+        for request in {text.request_id for text in self._scheduler.running}:
+            self.abort(request)
+        self._scheduler.forget_prefixes()
 
     def _forget(self, requests: Collection[int]) -> None:
         """End these requests without a word."""
@@ -233,14 +259,15 @@ class Engine:
             self._texts.pop(each, None)
             self._guessing.forget(each)
 
-    def _take(self, rows: Sequence[Row], chosen: Sequence[Chosen]) -> list[Output]:
-        """Give the texts what was chosen for them."""
+    def _take(self, rows: Sequence[Row], chosen: Sequence[Chosen], outputs: list[Output]) -> None:
+        """Give the texts what was chosen for them, and add it to `outputs`."""
         for row in rows:
             if not row.wants_logits:
                 self._scheduler.commit(row, [], finished=False)
+        begin = len(outputs)
         # The further texts of a request fork from what its first one has, so that one comes last.
-        outputs = [self._commit(one) for one in reversed(chosen)]
-        return outputs[::-1]
+        for one in reversed(chosen):
+            outputs.insert(begin, self._commit(one))
 
     def _commit(self, chosen: Chosen) -> Output:
         row, text = chosen.row, chosen.text
@@ -253,7 +280,9 @@ class Engine:
         if text is row.sequence:
             self._choices.pop(text, None)
             self._scheduler.commit(row, tokens, reason is not None)
-            self._guessing.checked(text, row.drafted, min(len(chosen.token_ids) - 1, count))
+            # What was guessed past the end of a text was not wrong.
+            drafted = row.drafted if reason is None else min(row.drafted, count)
+            self._guessing.checked(text, drafted, min(len(chosen.token_ids) - 1, count))
         else:
             self._scheduler.fork(row, text, tokens, reason is not None)
         if reason is not None:

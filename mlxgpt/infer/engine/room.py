@@ -56,8 +56,8 @@ class Room:
             f"a prompt of {text.prompt_length} tokens and max_tokens {text.params.max_tokens} need "
             f"room for {wanted} tokens"
             + (f" at once (window {self._window})" if short_window else "")
-            + f", but the cache has room for {fits}: raise --kv-memory (kv_memory), or lower "
-            + ("max_step_tokens" if short_window else "max_tokens"),
+            + f", but the cache has room for {fits}: give it more (kv_memory, --kv-memory), or "
+            + ("lower max_step_tokens" if short_window else "ask for less (max_tokens, --tokens)"),
         )
 
     def has_for(self, text: Sequence, running: Iterable[Sequence]) -> bool:

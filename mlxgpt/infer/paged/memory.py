@@ -1,7 +1,7 @@
 """How many blocks of keys and values an engine may have, and how far back its model looks."""
 
 from mlxgpt.errors import ConfigError
-from mlxgpt.machine.memory import available_memory
+from mlxgpt.machine.memory import available_memory, total_memory
 from mlxgpt.model import GPT, narrower
 
 _UNKNOWN = 2**31
@@ -11,14 +11,18 @@ _UNKNOWN = 2**31
 def blocks_within(kv_memory: int | None, bytes_per_block: int) -> int:
     """Return how many blocks fit into `kv_memory` bytes; None: half of the memory available now.
 
-    Raises `ConfigError` if not a single one does.
+    Raises `ConfigError` if not a single one does, and for more than the machine has.
     """
     if kv_memory is None:
         kv_memory = (available_memory() or _UNKNOWN) // 2
+    elif (total := total_memory()) is not None and kv_memory > total:
+        raise ConfigError(
+            f"{kv_memory:,} bytes for keys and values are more than this machine has, {total:,}"
+        )
     if kv_memory < bytes_per_block:
         raise ConfigError(
-            f"{kv_memory:,} bytes of kv_memory are less than one block of this model, "
-            f"{bytes_per_block:,} bytes; give more, or a smaller block_size"
+            f"{kv_memory:,} bytes for keys and values are less than one block of this model takes, "
+            f"{bytes_per_block:,}"
         )
     return kv_memory // bytes_per_block
 

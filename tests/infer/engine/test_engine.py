@@ -81,7 +81,7 @@ class Oracle:
 def test_a_block_of_accepted_guesses_ends_where_the_text_ends(
     count: int, wrong: int, random_gpt: Make
 ) -> None:
-    model, prompt = random_gpt(max_seq_len=64), prompt_of(5)
+    model, prompt = random_gpt(max_seq_len=64), prompt_of(5, seed=18)
     whole = plain(model, prompt, SamplingParams(temperature=0, max_tokens=40))
     engine = Engine(
         model, proposer=Oracle(model, wrong), settings=EngineSettings(adapt_draft=False)
@@ -100,7 +100,7 @@ def test_a_block_of_accepted_guesses_ends_where_the_text_ends(
 
 @pytest.mark.parametrize("drafted", [False, True])
 def test_a_stop_string_ends_the_text_before_it(drafted: bool, random_gpt: Make) -> None:
-    model, prompt = random_gpt(max_seq_len=64), prompt_of(5)
+    model, prompt = random_gpt(max_seq_len=64), prompt_of(5, seed=18)
     whole = plain(model, prompt, SamplingParams(temperature=0, max_tokens=30))
     text = "".join(chr(ord("a") + t) for t in whole)
     for begin in (1, 4, 11):
@@ -255,7 +255,7 @@ def test_what_can_never_fit_is_refused_with_the_numbers(random_gpt: Make) -> Non
     with pytest.raises(ConfigError, match="64"):
         engine.generate(prompts, SamplingParams(max_tokens=10))
     assert not engine.active  # nothing of the first is left
-    with pytest.raises(ConfigError, match="kv_memory"):
+    with pytest.raises(ConfigError, match="less than one block"):
         Engine(model, settings=EngineSettings(kv_memory=100))
 
 
@@ -275,6 +275,61 @@ def test_a_fault_in_the_middle_leaves_no_block_behind(random_gpt: Make) -> None:
         model, prompt_of(9), GREEDY
     )
     assert is_empty(engine)
+
+
+@pytest.mark.parametrize("fault", [RuntimeError, KeyboardInterrupt])
+def test_a_fault_of_one_request_is_told_to_the_others(
+    fault: type[BaseException], random_gpt: Make
+) -> None:
+    """They end with "abort", streams too; who waits is served, and so is whoever comes later."""
+    model = random_gpt(max_seq_len=64)
+
+    class Failing(Letters):
+        def push(self, token_id: int) -> str:
+            raise fault
+
+    engine = Engine(model, decoder=Letters, settings=EngineSettings(max_num_seqs=3))
+    stream = engine.stream(prompt_of(5), GREEDY)
+    next(stream)
+    other = engine.add(prompt_of(6), SamplingParams(temperature=0, max_tokens=30))
+    engine.add(prompt_of(7), GREEDY, decoder=Failing)
+    waits = engine.add(prompt_of(8), GREEDY)
+    with pytest.raises(fault):
+        for _ in range(5):
+            engine.step()
+    assert [o.finish_reason for o in stream][-1] == "abort"
+    done = outcome(engine)
+    assert done[other, 0].finish_reason == "abort"
+    assert done[waits, 0].token_ids == plain(model, prompt_of(8), GREEDY)
+    assert is_empty(engine)
+
+
+def test_what_was_moved_in_a_step_that_failed_is_not_found_again(
+    random_gpt: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, prompt = random_gpt(max_seq_len=64), prompt_of(40)
+    engine = Engine(model, settings=EngineSettings(block_size=4))
+    engine.generate([prompt], GREEDY)
+    engine.add(prompt_of(30, seed=2), GREEDY)
+
+    def failing(*_: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._runner.pool, "copy", failing)
+        with pytest.raises(MemoryError):
+            engine.step()
+    assert engine.statistics.blocks_kept == 0
+    outcome(engine)
+    assert engine.generate([prompt], GREEDY)[0].token_ids == plain(model, prompt, GREEDY)
+
+
+def test_a_stream_ends_when_somebody_else_took_its_end(random_gpt: Make) -> None:
+    engine = Engine(random_gpt(max_seq_len=64))
+    stream = engine.stream(prompt_of(5), GREEDY)
+    next(stream)
+    outcome(engine)
+    assert list(stream) == []
 
 
 def test_what_lies_in_free_blocks_and_tails_does_not_matter(random_gpt: Make) -> None:
@@ -310,9 +365,17 @@ def test_settings_without_meaning_are_refused(wrong: dict[str, Any], random_gpt:
 
 def test_prompts_without_meaning_are_refused(random_gpt: Make) -> None:
     engine = Engine(random_gpt(), num_ids=60)
-    for prompt in ([], [60], [-1]):
+    for prompt in ([], [60], [-1], "text", [1.5], ["a"]):
         with pytest.raises(ConfigError):
-            engine.add(prompt, GREEDY)
+            engine.add(prompt, GREEDY)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="logit_bias"):
+        engine.add([1], SamplingParams(logit_bias={60: 1.0}))
+    with pytest.raises(ConfigError, match="ids"):
+        engine.generate("text", GREEDY)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="ids"):
+        engine.generate([1, 2], GREEDY)  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="more than this machine has"):
+        Engine(random_gpt(), settings=EngineSettings(kv_memory=10**18))
     with pytest.raises(ConfigError, match="2 prompts"):
         engine.generate([[1], [2]], [GREEDY])
 
