@@ -4,6 +4,7 @@ While a run goes on, results are appended as they are finished. A run that ends 
 the order of the requests: the bytes of the file do not depend on how often it was interrupted.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -84,13 +85,19 @@ class ResultsFile:
         return {kept.line for kept in self._kept}
 
     def put(self, results: Sequence[Mapping[str, Any]]) -> None:
-        """Append the results of one request, all of them."""
-        for result in results:
-            raw = json_line(result)
-            offset = self._file.seek(0, os.SEEK_END)
-            self._file.write(raw)
-            self._kept.append(_kept(result, offset, len(raw)))
-        self._file.flush()
+        """Append all results of one request. Raises `DataError` if the disk refuses."""
+        try:
+            for result in results:
+                raw = json_line(result)
+                offset = self._file.seek(0, os.SEEK_END)
+                self._file.write(raw)
+                self._kept.append(_kept(result, offset, len(raw)))
+            self._file.flush()
+        except OSError as e:
+            raise DataError(
+                f"cannot write {self._path}: {e.strerror or e}; what is finished is kept, and the "
+                "same command goes on"
+            ) from e
 
     def finish(self) -> None:
         """Put the results into the order of the requests, in one go."""
@@ -102,7 +109,8 @@ class ResultsFile:
         """Let go of the file; one that was made for nothing vanishes."""
         if self._remove_if_empty and not os.fstat(self._file.fileno()).st_size:
             self._path.unlink(missing_ok=True)
-        self._file.close()
+        with contextlib.suppress(OSError):  # what could not be written was told
+            self._file.close()
 
     def __enter__(self) -> "ResultsFile":
         return self

@@ -1,6 +1,8 @@
 """The file of results: whatever a killed run leaves, the next one makes the same bytes of it."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -113,6 +115,47 @@ def test_what_failed_is_done_again(tmp_path: Path) -> None:
         file.put(results(asked[0]))
         file.finish()
     assert path.read_bytes() == whole(asked)
+
+
+def test_what_failed_may_have_other_settings_now(tmp_path: Path) -> None:
+    """Its message may have said to ask for less."""
+    asked = requests(1, 1)
+    path = tmp_path / "out.jsonl"
+    with ResultsFile(path, asked) as file:
+        file.resume(keys(asked))
+        file.put(results(asked[0]))
+        file.put([{**results(asked[1])[0], "error": "too long"}])
+    with ResultsFile(path, asked) as file:
+        assert file.resume({2: "k", 4: "other"}) == {2}
+        file.put(results(asked[1]))
+        file.finish()
+    assert path.read_bytes() == whole(asked)
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path) -> None:
+    """And what was finished before is there for the next run."""
+    script = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from test_results_file import ResultsFile, keys, requests, results
+from mlxgpt.errors import DataError
+asked = requests(1, 1)
+with ResultsFile(Path(sys.argv[2]), asked) as file:
+    file.resume(keys(asked))
+    file.put(results(asked[0]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    try:
+        file.put(results(asked[1]))
+    except DataError as e:
+        print(e)
+"""
+    path, asked = tmp_path / "out.jsonl", requests(1, 1)
+    command = [sys.executable, "-c", script, str(Path(__file__).parent), str(path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"cannot write {path}: File too large" in run.stdout
+    with ResultsFile(path, asked) as file:
+        assert file.resume(keys(asked)) == {2}
 
 
 def test_new_prompts_may_have_come(tmp_path: Path) -> None:
