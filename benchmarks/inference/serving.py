@@ -18,8 +18,8 @@ class Served:
     """Seconds from each arrival to its first token."""
     decoding: float = 0.0
     """Seconds from the first token of the last to begin until the end."""
-    worst_waste: float = 0.0
-    """The most slots a running text held beyond the tokens in its cache, on average over texts."""
+    worst_waste: int = 0
+    """The most slots that a running text held beyond the tokens in its cache."""
 
 
 def serve(engine: Engine, arrivals: Sequence[Arrival], temperature: float = 0.0) -> Served:
@@ -38,7 +38,12 @@ def serve(engine: Engine, arrivals: Sequence[Arrival], temperature: float = 0.0)
         if not engine.active:
             time.sleep(0.001)
             continue
-        for output in engine.step():
+        outputs = engine.step()
+        size = engine.settings.block_size
+        for text in engine.running:
+            kept = text.table.length - text.table.dropped
+            served.worst_waste = max(served.worst_waste, len(text.table.blocks) * size - kept)
+        for output in outputs:
             i = index[output.request_id]
             if output.token_ids and i not in served.ttft:
                 decoding = time.perf_counter()

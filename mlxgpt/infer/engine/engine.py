@@ -81,6 +81,11 @@ class Engine:
         return bool(self._texts or self._ready)
 
     @property
+    def running(self) -> Sequence[Text]:
+        """The texts that hold blocks, in order of arrival; to be looked at only."""
+        return self._scheduler.running
+
+    @property
     def statistics(self) -> Statistics:
         """What was done so far, and what the blocks hold now."""
         done, blocks = self._statistics, self._blocks
