@@ -17,12 +17,13 @@ def blocks_within(kv_memory: int | None, bytes_per_block: int) -> int:
         kv_memory = (available_memory() or _UNKNOWN) // 2
     elif (total := total_memory()) is not None and kv_memory > total:
         raise ConfigError(
-            f"{kv_memory:,} bytes for keys and values are more than this machine has, {total:,}"
+            f"{kv_memory:,} bytes for keys and values (kv_memory) are more than this machine has, "
+            f"{total:,}"
         )
     if kv_memory < bytes_per_block:
         raise ConfigError(
-            f"{kv_memory:,} bytes for keys and values are less than one block of this model takes, "
-            f"{bytes_per_block:,}"
+            f"{kv_memory:,} bytes for keys and values (kv_memory) are less than one block of this "
+            f"model takes, {bytes_per_block:,}"
         )
     return kv_memory // bytes_per_block
 
