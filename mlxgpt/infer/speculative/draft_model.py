@@ -216,11 +216,11 @@ class DraftModel:
             else:
                 distributions.append(next_logprobs(logits, contexts))
                 ids = draw(distributions[-1], uniforms)
+            mx.async_eval(ids)  # while the next one is prepared
             steps.append((live, ids))
             if wait:
                 for text, token in zip(live, np.array(ids).tolist(), strict=True):
                     written[text] = [*written[text], token]  # a context keeps the one it was given
-        mx.eval([ids for _, ids in steps])
         guesses: dict[Sequence, list[int]] = {text: [] for text in lengths}
         places: dict[Sequence, list[int]] = {text: [] for text in lengths}
         count = 0
