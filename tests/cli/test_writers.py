@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import pytest
 from generation_runs import small_tokenizer
 
-from mlxgpt.cli.acceleration import shares
+from mlxgpt.checkpoint import open_checkpoint, save_model
+from mlxgpt.cli.acceleration import Acceleration, WriterPlan, shares
 from mlxgpt.cli.writers import EngineWriter, PlainWriter, Writer, follow
 from mlxgpt.errors import ConfigError
 from mlxgpt.infer import SamplingParams, generate
@@ -178,3 +181,21 @@ def test_the_short_model_is_one_of_the_plain_loop(network: GPT) -> None:
     session = ShortModel(network).session()
     assert isinstance(session, GPTSession)
     assert session.logits(mx.array([[1]])).shape == (1, network.config.vocab)
+
+
+def test_a_single_text_on_a_gpu_is_written_by_the_loop_that_looks_ahead(
+    network: GPT, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(tmp_path, network, tokenizer)
+    checkpoint = open_checkpoint(str(tmp_path))
+
+    def writer(alone: bool, **wanted: Any) -> Writer:
+        plan = WriterPlan(Acceleration(**wanted), "model", checkpoint, tokenizer)
+        return plan.writer(network, alone=alone)
+
+    assert isinstance(writer(alone=True), EngineWriter)  # these tests run on a CPU
+    monkeypatch.setattr(mx, "default_device", lambda: mx.Device(mx.DeviceType.gpu))
+    assert isinstance(writer(alone=True), PlainWriter)
+    assert isinstance(writer(alone=False), EngineWriter)
+    assert isinstance(writer(alone=True, draft="ngram"), EngineWriter)
+    assert isinstance(writer(alone=True, kv_memory=2**24), EngineWriter)

@@ -2,7 +2,8 @@
 
 A step is one forward pass over whatever is due: the next token of some texts, a piece of the prompt
 of others, guesses to be checked. What a request gets depends on its prompt, its parameters and the
-model; not on its neighbours, on the cache, or on having been preempted.
+model; not on its neighbours, on the cache, or on having been preempted. With a draft model and a
+temperature that holds for the distribution: which tokens are drawn depends on how many are guessed.
 """
 
 import time

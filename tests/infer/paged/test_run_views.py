@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paged_texts import Heads, Texts, texts
 
-from mlxgpt.infer.paged import softmax_weights
+from mlxgpt.infer.paged import reading, softmax_weights
 from mlxgpt.infer.paged.blocks import BlockTable
 from mlxgpt.infer.paged.by_device import step_attention
 from mlxgpt.infer.paged.gathered import GatheredAttention
@@ -62,6 +62,17 @@ def test_any_tables(
 ) -> None:
     layout = {"block_size": block_size, "order": order, "segments": segments, "shared": shared}
     check(texts(seed, counts, heads=heads, **layout), window)
+
+
+@pytest.mark.parametrize("few", [0, 10**9])
+@pytest.mark.parametrize("counts", [[1], [5], [1, 1, 1, 1], [2, 2, 2], [20]])
+@pytest.mark.parametrize("window", [None, 7])
+def test_few_scores_and_many(
+    few: int, counts: list[int], window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_FEW_SCORES", few)
+    for order in ("whole", "shuffled"):
+        check(texts(11, counts, block_size=4, order=order), window)
 
 
 @pytest.mark.parametrize("order", ["shuffled", "runs", "whole", "apart"])
