@@ -11,6 +11,7 @@ from mlxgpt.machine.gemm import measure_gemm
 from mlxgpt.model import GPT, GPTConfig, init_weights, preset, train_flops_per_token
 from mlxgpt.train import OptimizerConfig, TrainConfig
 from mlxgpt.train.environment import blas_for_workers
+from mlxgpt.train.objective import Objective
 from mlxgpt.train.resolve import resolve
 from mlxgpt.train.step import TrainStep
 
@@ -39,7 +40,7 @@ def main() -> None:
         )
         model = GPT(config.model)
         init_weights(model, 0)
-        step = TrainStep(model, config, compiled=compiled)
+        step = TrainStep(model, Objective(), config, compiled=compiled)
         number = 0
 
         def run() -> None:

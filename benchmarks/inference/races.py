@@ -116,10 +116,14 @@ def _race(
     ours: list[Served] = []
     others: list[dict[int, list[int]]] = []
 
-    def run_ours() -> float | None:
+    def make_engine() -> Engine:
         settings = EngineSettings(prefix_sharing=sharing)
-        engine = Engine(subject.ours, proposer=NGram() if ngram else None, settings=settings)
-        ours.append(serve(engine, arrivals))
+        return Engine(subject.ours, proposer=NGram() if ngram else None, settings=settings)
+
+    kept = None if sharing else make_engine()  # one that shares would know the prompts by then
+
+    def run_ours() -> float | None:
+        ours.append(serve(kept or make_engine(), arrivals))
         return ours[-1].decoding if decoding else None
 
     def run_theirs() -> float | None:

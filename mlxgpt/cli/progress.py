@@ -84,10 +84,9 @@ class TrainingProgress:
     def validated(self, step: int, evaluation: Evaluation) -> None:
         self._val = f"  val {evaluation.loss:.3f}"
         self._bars.update(self._tasks["training"], description=self._text + self._val)
-        self.console.print(
-            f"step {step:>6}  validation loss {evaluation.loss:.4f}  "
-            f"{evaluation.bits_per_byte:.4f} bits/byte"
-        )
+        bits = evaluation.bits_per_byte
+        per_byte = "" if bits is None else f"  {bits:.4f} bits/byte"
+        self.console.print(f"step {step:>6}  validation loss {evaluation.loss:.4f}{per_byte}")
         self._printed = time.monotonic()
 
     def stopping(self) -> None:

@@ -128,7 +128,13 @@ def train(
     }
     from mlxgpt.cli.progress import TrainingProgress
     from mlxgpt.errors import ConfigError
-    from mlxgpt.train import RunDirectory, assemble, prepare_resume, prepare_run
+    from mlxgpt.train import (
+        RunDirectory,
+        TrainConfig,
+        assemble,
+        prepare_resume,
+        prepare_run,
+    )
 
     if resume is not None:
         given = [p.opts[0] for p in context.command.params if _given(context, p.name)]
@@ -139,7 +145,7 @@ def train(
                 f"its run.yaml; to change them, start a new run with --init-from {resume}"
             )
         run = RunDirectory(resume)
-        with TrainingProgress(run.config().steps) as progress:
+        with TrainingProgress(run.config(TrainConfig).steps) as progress:
             prepared = prepare_resume(run, progress.prepare)
             with run.locked():
                 outcome = _train(prepared, run, progress, new=False)

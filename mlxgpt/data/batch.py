@@ -17,6 +17,8 @@ class Batch:
     """float32: how much each target counts."""
     segment_ids: np.ndarray | None = None
     """int32, equal within one packed example; None if a row is one text."""
+    num_tokens: int | None = None
+    """Places that hold text; None: all of them."""
 
     def __post_init__(self) -> None:
         arrays = (self.input_ids, self.targets, self.loss_weights)
@@ -33,8 +35,16 @@ class Batch:
         rows, length = self.input_ids.shape
         return rows, length
 
+    @property
+    def filled(self) -> int:
+        """Number of places that hold text."""
+        return self.input_ids.size if self.num_tokens is None else self.num_tokens
+
     def rows(self, start: int, stop: int) -> "Batch":
-        """Return the rows `start` to `stop - 1` as a batch of their own, without a copy."""
+        """Return the rows `start` to `stop - 1` as a batch of their own, without a copy.
+
+        How many of its places are filled is not known of it.
+        """
         return Batch(
             self.input_ids[start:stop],
             self.targets[start:stop],

@@ -6,7 +6,8 @@ from mlxgpt.train.environment import Environment, examine_environment
 from mlxgpt.train.evaluate import Evaluation
 from mlxgpt.train.interrupt import StopRequest
 from mlxgpt.train.observer import Observer, StepReport
-from mlxgpt.train.prepare import Prepared, prepare_resume, prepare_run
+from mlxgpt.train.prepare import prepare_resume, prepare_run
+from mlxgpt.train.prepared import Prepared
 from mlxgpt.train.run_dir import RunDirectory
 from mlxgpt.train.settings import assemble
 from mlxgpt.train.trainer import Outcome, Trainer

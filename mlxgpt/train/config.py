@@ -117,7 +117,54 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class RunConfig:
+    """What any training has settings for, whatever it trains and on what."""
+
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """How weights are updated."""
+    steps: int | None = None
+    """Number of optimizer steps."""
+    micro_batch_size: int = 24
+    """Rows in one forward and backward pass."""
+    grad_accum_steps: int = 1
+    """Micro-batches in one optimizer step."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Numbers of the forward and backward pass; weights and moments stay float32."""
+    seed: int = 0
+    """Decides everything random."""
+    eval_every: int | None = None
+    """Steps between validations; None: ten in a run. The last step is always validated."""
+    val_tokens: int | None = 262144
+    """Validate on at most so many tokens, spread over all there are; null: on all."""
+    save_every: int | None = None
+    """Steps between saves; None: as often as validations."""
+    workers: int | None = None
+    """Share a micro-batch among at most so many threads on a CPU device (one row each is the least,
+    a GPU needs one only); None: one per core."""
+
+    def __post_init__(self) -> None:
+        for name in ("micro_batch_size", "grad_accum_steps"):
+            require(
+                getattr(self, name) >= 1, f"'{name}' must be at least 1; got {getattr(self, name)}"
+            )
+        for name in ("steps", "eval_every", "val_tokens", "save_every", "workers"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"'{name}' must be at least 1; got {value}")
+        warmup = self.optimizer.warmup_steps
+        require(
+            warmup is None or self.steps is None or warmup <= self.steps,
+            f"'optimizer.warmup_steps' ({warmup}) must not exceed 'steps' ({self.steps})",
+        )
+
+    @property
+    def num_steps(self) -> int:
+        """`steps` of a resolved config."""
+        assert self.steps is not None
+        return self.steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(RunConfig):
     """One training run. The same config on the same machine gives the same weights, bit for bit."""
 
     data: DataConfig
@@ -126,46 +173,16 @@ class TrainConfig:
     """How text becomes ids."""
     model: GPTConfig = field(default_factory=GPTConfig)
     """The shape of the network; `max_seq_len` is the length of the training windows."""
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    """How weights are updated."""
     steps: int = 1000
     """Number of optimizer steps."""
-    micro_batch_size: int = 24
-    """Windows in one forward and backward pass."""
-    grad_accum_steps: int = 1
-    """Micro-batches in one optimizer step."""
     dropout: float = 0.0
     """Rate on the embedding and on what each block adds, in training only."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Numbers of the forward and backward pass; weights and moments stay float32."""
-    seed: int = 0
-    """Decides initial weights, split, batch order and dropout."""
     init_from: str | None = None
     """Model to take the first weights from, by any name that a command takes; None: random ones."""
-    eval_every: int | None = None
-    """Steps between validations; None: ten in a run. The last step is always validated."""
-    val_tokens: int | None = 262144
-    """Validate on at most so many tokens, spread over the split; null: on all of it."""
-    save_every: int | None = None
-    """Steps between saves; None: as often as validations."""
-    workers: int | None = None
-    """Share a micro-batch among at most so many threads on a CPU device (one row each is the least,
-    a GPU needs one only); None: one per core."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "micro_batch_size", "grad_accum_steps"):
-            require(
-                getattr(self, name) >= 1, f"'{name}' must be at least 1; got {getattr(self, name)}"
-            )
-        for name in ("eval_every", "val_tokens", "save_every", "workers"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"'{name}' must be at least 1; got {value}")
+        super().__post_init__()
         require(0 <= self.dropout < 1, f"'dropout' must be in [0, 1); got {self.dropout}")
-        warmup = self.optimizer.warmup_steps
-        require(
-            warmup is None or warmup <= self.steps,
-            f"'optimizer.warmup_steps' ({warmup}) must not exceed 'steps' ({self.steps})",
-        )
 
     @property
     def tokens_per_step(self) -> int:

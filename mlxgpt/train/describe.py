@@ -9,14 +9,14 @@ import mlx.core as mx
 from mlxgpt.data import WindowBatches
 from mlxgpt.model import kv_bytes_per_token, non_embedding, num_parameters
 from mlxgpt.train.environment import Environment
-from mlxgpt.train.prepare import Prepared
+from mlxgpt.train.prepared import Prepared
 
 
 def describe(prepared: Prepared, environment: Environment) -> list[str]:
     """Return a few lines: corpus, tokenizer, model, run, machine, and notes."""
-    config, batches, tokenizer = prepared.config, prepared.batches, prepared.tokenizer
+    config, batches, tokenizer = prepared.config, prepared.windows, prepared.tokenizer
     model, per_token = config.model, batches.bytes_per_token
-    passes = batches.epoch(config.steps * config.grad_accum_steps)
+    passes = prepared.epoch(config.steps)
     heads = f"{model.n_head} heads" + (
         f" ({model.kv_heads} key/value)" if model.kv_heads != model.n_head else ""
     )
@@ -42,7 +42,7 @@ def describe(prepared: Prepared, environment: Environment) -> list[str]:
 
 def _texts(prepared: Prepared) -> list[str]:
     """Say what is trained and validated on."""
-    batches = prepared.batches
+    batches = prepared.windows
     end = f"{prepared.val.num_tokens:,} to validate on" + (
         " (from the cache)" if prepared.reused else ""
     )

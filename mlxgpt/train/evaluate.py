@@ -10,12 +10,13 @@ class Evaluation:
 
     loss: float
     """Mean negative log-likelihood of a target token, in nats."""
-    bits_per_byte: float
-    """The same in bits, per byte of text: comparable between tokenizers."""
+    bits_per_byte: float | None
+    """The same in bits, per byte of text: comparable between tokenizers. None: there is no text."""
     num_tokens: int
     """How many target tokens it is the mean of."""
 
     @classmethod
     def of(cls, nll: float, num_tokens: float, num_bytes: float) -> "Evaluation":
         """Return the means for a sum of `nll` nats over `num_tokens` that spell `num_bytes`."""
-        return cls(nll / num_tokens, nll / math.log(2) / num_bytes, int(num_tokens))
+        bits = nll / math.log(2) / num_bytes if num_bytes else None
+        return cls(nll / num_tokens, bits, int(num_tokens))

@@ -18,11 +18,13 @@ class StepReport:
     grad_norm: float
     """Global norm of the gradients before clipping."""
     tok_per_sec: float
-    """Target tokens of the step over its wall time."""
+    """Tokens of the step, padding aside, over its wall time."""
     mfu: float
     """Share of the measured GEMM speed that the model's operations reached."""
     epoch: float
-    """Passes over the training tokens so far."""
+    """Passes over the training data so far."""
+    num_targets: int
+    """Targets of the step that count in its loss."""
 
 
 class Observer(Protocol):

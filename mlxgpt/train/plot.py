@@ -2,12 +2,15 @@
 
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mlxgpt.atomic import new_file
 from mlxgpt.text import repair_surrogates
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _TRAIN, _VAL, _PAPER = "#2a6f97", "#d1495b", "#ffffff"
 
@@ -29,7 +32,7 @@ def plot_loss(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
         at, loss, bits = zip(*val, strict=True)
         axes.plot(at, loss, "o-", color=_VAL, linewidth=1.8, markersize=4.5, label="validation")
         axes.annotate(
-            f"{loss[-1]:.3f}\n{bits[-1]:.3f} bits/byte",
+            f"{loss[-1]:.3f}" + (f"\n{bits[-1]:.3f} bits/byte" if bits[-1] else ""),
             (at[-1], loss[-1]),
             xytext=(-8, 14),
             textcoords="offset points",
@@ -38,10 +41,8 @@ def plot_loss(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
             fontsize=9,
             fontweight="bold",
         )
-        scale = bits[-1] / loss[-1]  # one tokenizer, one text: the two scales differ by a factor
-        right = axes.secondary_yaxis("right", functions=(lambda y: y * scale, lambda y: y / scale))
-        right.set_ylabel("bits per byte (validation)", color="#666666")
-        right.tick_params(colors="#666666")
+        if bits[-1]:
+            _bits_axis(axes, bits[-1] / loss[-1])
     if len(losses) > 50:  # the first steps would flatten all that follows
         axes.set_ylim(top=float(losses[len(losses) // 50 :].max()) * 1.03)
     axes.set_xlabel("step")
@@ -56,6 +57,13 @@ def plot_loss(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
     with new_file(path) as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a script that the font does not know is drawn as boxes
         figure.savefig(temporary)
+
+
+def _bits_axis(axes: "Axes", scale: float) -> None:
+    """Show bits per byte on the right: for one tokenizer and text the scales differ by a factor."""
+    right = axes.secondary_yaxis("right", functions=(lambda y: y * scale, lambda y: y / scale))
+    right.set_ylabel("bits per byte (validation)", color="#666666")
+    right.tick_params(colors="#666666")
 
 
 def smooth(values: np.ndarray, half_life: float = 0.005) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import mlx.core as mx
@@ -10,49 +10,30 @@ import mlx.core as mx
 from mlxgpt.checkpoint import Checkpoint, load_tokenizer, open_checkpoint, plain_weights
 from mlxgpt.data import (
     Corpus,
+    EvaluationBatches,
     Split,
     StreamingWindows,
     StreamSet,
     TokenFile,
     TokenSet,
     WindowBatches,
+    batch_bytes,
+    evaluation_batches,
     open_corpus,
     prepare,
     prepare_stream,
 )
-from mlxgpt.errors import ConfigError, did_you_mean
+from mlxgpt.errors import ConfigError, DataError, did_you_mean
 from mlxgpt.model import GPT, init_weights
 from mlxgpt.text import Tokenizer, train_bpe, train_char
 from mlxgpt.train.config import TrainConfig
 from mlxgpt.train.environment import refuse_too_large
+from mlxgpt.train.prepared import Prepared
 from mlxgpt.train.resolve import resolve
 from mlxgpt.train.run_dir import RunDirectory
 
 Progress = Callable[[str, int, int], None]
 """Told (what is being done, how much is done, how much there is)."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Everything that a training needs, in memory or mapped."""
-
-    config: TrainConfig
-    """Resolved."""
-    corpus: Corpus
-    tokenizer: Tokenizer
-    batches: WindowBatches | StreamingWindows
-    """Of the training text: cut from its ids, or encoded window by window."""
-    val: TokenFile
-    reused: bool
-    """Whether ids and text were found in the cache."""
-    model: GPT
-    notes: tuple[str, ...] = ()
-    """What the user should know: what was asked for and is not done."""
-
-    @property
-    def data_fingerprint(self) -> str:
-        """Names the training text and the validation ids; a resumed run must find the same."""
-        return f"{self.batches.fingerprint}/{self.val.fingerprint}"
 
 
 def prepare_run(config: TrainConfig, progress: Progress) -> Prepared:
@@ -77,19 +58,23 @@ def prepare_run(config: TrainConfig, progress: Progress) -> Prepared:
         init_weights(model, config.seed)
     else:
         _take_weights(model, base, config)
-    return Prepared(resolved, corpus, tokenizer, batches, data.val, data.reused, model, notes)
+    measured = _validation(resolved, data.val, tokenizer)
+    return Prepared(
+        resolved, corpus, tokenizer, batches, data.val, data.reused, model, *measured, notes
+    )
 
 
 def prepare_resume(run: RunDirectory, progress: Progress) -> Prepared:
     """Do the same for a run that exists: its own config and tokenizer; the weights come later."""
-    config = run.config()
+    config = run.config(TrainConfig)
     if not run.started:
         return prepare_run(config, progress)
     corpus = _open(config, progress)
     tokenizer = Tokenizer.load(run.path)
     data = _read(config, corpus, tokenizer, progress)
     batches = _batches(config, data, tokenizer, progress)
-    return Prepared(config, corpus, tokenizer, batches, data.val, data.reused, GPT(config.model))
+    model, measured = GPT(config.model), _validation(config, data.val, tokenizer)
+    return Prepared(config, corpus, tokenizer, batches, data.val, data.reused, model, *measured)
 
 
 def make_tokenizer(
@@ -187,6 +172,21 @@ def _batches(
     num_bytes = num_windows * windows.bytes_per_window
     tokenizer.use_compiled(num_bytes, lambda line: progress(line, 0, 0))
     return windows
+
+
+def _validation(
+    config: TrainConfig, val: TokenFile, tokenizer: Tokenizer
+) -> tuple[EvaluationBatches, float]:
+    """Return what is measured, and its bytes. Raises `DataError` if there are none."""
+    length, most = config.model.max_seq_len, config.val_tokens
+    batches = evaluation_batches(val, config.micro_batch_size, length, most)
+    total = sum(batch_bytes(batch, tokenizer.token_byte_lengths) for batch in batches)
+    if total == 0:
+        raise DataError(
+            f"the validation text has {val.num_tokens} tokens, and none of "
+            "them but the first is text; give more text or a larger 'val_fraction'"
+        )
+    return batches, total
 
 
 def _same_tokenizer(tokenizer: Tokenizer, base: Checkpoint, config: TrainConfig) -> None:

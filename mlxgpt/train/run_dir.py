@@ -8,16 +8,26 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mlxgpt.atomic import discard, write_bytes
 from mlxgpt.config import build, dump_yaml, load_yaml
 from mlxgpt.errors import CheckpointError, ConfigError
 from mlxgpt.train.config import TrainConfig
 from mlxgpt.train.plot import plot_loss
+from mlxgpt.train.sft.config import SFTConfig
 
 CONFIG, METRICS, PLOT = "run.yaml", "metrics.jsonl", "loss.png"
 _LOCK = ".lock"
+_SHOWN = ("model*.safetensors", "adapters.safetensors")
+_DESCRIPTION = (
+    *("config.json", "generation_config.json", "model.safetensors.index.json"),
+    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "adapter_config.json"),
+)
+"""What a run writes beside its weights; one of another kind would not replace all of it."""
+
+AnyConfig = TrainConfig | SFTConfig
+Config = TypeVar("Config", TrainConfig, SFTConfig)
 
 
 class RunDirectory:
@@ -59,19 +69,18 @@ class RunDirectory:
                 "with --overwrite, or choose another --out"
             )
 
-    def create(self, config: TrainConfig) -> None:
+    def create(self, config: AnyConfig) -> None:
         """Make the folder, or empty it of an earlier run, and write the resolved config.
 
         The state goes first: where it cannot be taken away, the earlier run is left as it was.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        old = [self.path / "state", *self.path.glob("model*.safetensors")]
-        for path in (*old, self.path / METRICS, self.path / PLOT):
-            if path.exists():
-                try:
-                    discard(path)
-                except OSError as e:
-                    raise ConfigError(f"cannot replace {path}: {e.strerror}") from e
+        names = ("state", *_SHOWN, *_DESCRIPTION, METRICS, PLOT)
+        for path in (path for name in names for path in self.path.glob(name)):
+            try:
+                discard(path)
+            except OSError as e:
+                raise ConfigError(f"cannot replace {path}: {e.strerror}") from e
         write_bytes(self.path / CONFIG, dump_yaml(config).encode())
 
     @contextlib.contextmanager
@@ -101,7 +110,15 @@ class RunDirectory:
                 if fresh and [p.name for p in self.path.iterdir()] == [_LOCK]:
                     shutil.rmtree(self.path)
 
-    def config(self) -> TrainConfig:
+    def config(self, kind: type[Config]) -> Config:
+        """Read the config of the run, which must be of this kind. Raises `CheckpointError`."""
+        config = self.any_config()
+        if not isinstance(config, kind):
+            command = "train" if isinstance(config, TrainConfig) else "sft"
+            raise CheckpointError(f"{self.path} is a run of `mlxgpt {command}`: resume it so")
+        return config
+
+    def any_config(self) -> AnyConfig:
         """Read the config of the run. Raises `CheckpointError` if this is no run directory."""
         if not (self.path / CONFIG).exists():
             if (self.path / "config.json").exists():
@@ -111,15 +128,15 @@ class RunDirectory:
                 )
             raise CheckpointError(f"{self.path} is not a run directory: it has no {CONFIG}")
         try:
-            return build(TrainConfig, load_yaml(self.path / CONFIG))
+            values = load_yaml(self.path / CONFIG)
+            return build(SFTConfig if "base" in values else TrainConfig, values)
         except ConfigError as e:
             raise CheckpointError(f"{self.path / CONFIG} is damaged: {e}") from e
 
     @property
     def started(self) -> bool:
         """False for a run that was ended before it saved its first state."""
-        saved = any((self.path / "state").glob("step-*"))
-        return saved or (self.path / "model.safetensors").exists()
+        return any(any(self.path.glob(name)) for name in ("state/step-*", *_SHOWN))
 
     def log(self, record: dict[str, Any]) -> None:
         """Append one line to the metrics. Raises `CheckpointError` when the disk refuses."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlxgpt.errors import CheckpointError
+from mlxgpt.train.config import TrainConfig
 from mlxgpt.train.run_dir import CONFIG, RunDirectory
 
 
@@ -11,8 +12,10 @@ from mlxgpt.train.run_dir import CONFIG, RunDirectory
 class RunFacts:
     """Facts of one training run; what was not measured is None."""
 
-    corpus: str
-    init_from: str | None
+    data: str
+    """Where the text, or the rows, come from."""
+    start: str | None
+    """The model whose weights it began with."""
     optimizer: str
     seed: int
     steps_wanted: int
@@ -30,9 +33,9 @@ class RunFacts:
         done = f"{self.steps_done:,}"
         if self.steps_done < self.steps_wanted:
             done += f" of {self.steps_wanted:,}"
-        rows = [("data", self.corpus)]
-        if self.init_from:
-            rows.append(("first weights", self.init_from))
+        rows = [("data", self.data)]
+        if self.start:
+            rows.append(("first weights", self.start))
         rows += [("steps", f"{done}, {self.tokens:,} tokens"), ("optimizer", self.optimizer)]
         rows.append(("seed", str(self.seed)))
         for name, value in (("training loss", self.train_loss), ("validation loss", self.val_loss)):
@@ -51,22 +54,27 @@ def run_facts(path: Path) -> RunFacts | None:
     if not (path / CONFIG).is_file():
         return None
     run = RunDirectory(path)
-    config = run.config()
+    config = run.any_config()
     try:
         metrics = run.metrics()
         last = max((int(r["step"]) for r in metrics), default=0)
         losses = [float(r["loss"]) for r in metrics if "loss" in r]
         validations = [r for r in metrics if "val_loss" in r]
         final = validations[-1] if validations else {}
+        pretraining = isinstance(config, TrainConfig)
+        if pretraining:
+            tokens = last * config.tokens_per_step
+        else:
+            tokens = sum(int(r["num_targets"]) for r in metrics if "loss" in r)
         val_loss, bits = final.get("val_loss"), final.get("bits_per_byte")
         return RunFacts(
-            corpus=config.data.corpus,
-            init_from=config.init_from,
+            data=config.data.corpus if pretraining else config.data.train,
+            start=config.init_from if pretraining else config.base,
             optimizer=config.optimizer.name,
             seed=config.seed,
-            steps_wanted=config.steps,
+            steps_wanted=config.num_steps,
             steps_done=last,
-            tokens=last * config.tokens_per_step,
+            tokens=tokens,
             train_loss=losses[-1] if losses else None,
             val_loss=None if val_loss is None else float(val_loss),
             bits_per_byte=None if bits is None else float(bits),

@@ -12,7 +12,8 @@ from mlxgpt import seeding
 from mlxgpt.data import Batch
 from mlxgpt.errors import CheckpointError
 from mlxgpt.model import GPT
-from mlxgpt.train.config import TrainConfig
+from mlxgpt.train.config import RunConfig
+from mlxgpt.train.objective import Objective
 from mlxgpt.train.optimizer import Optimizers
 from mlxgpt.train.schedule import lr_factor
 from mlxgpt.train.worker import Worker
@@ -21,29 +22,37 @@ T = TypeVar("T")
 
 
 class TrainStep:
-    """Holds weights and moments (float32), and moves them on by one step at a time.
+    """Holds what is trained, and its moments, in float32, and moves them on by one step at a time.
 
-    `config` must be resolved. With `compiled` False everything runs eagerly: the plain twin, and
-    the way out where MLX finds no compiler.
+    That is what is not frozen in `model`; the rest is kept in the run's dtype, once for all
+    threads. `config` must be resolved. With `compiled` False everything runs eagerly: the plain
+    twin, and the way out where MLX finds no compiler.
     """
 
-    def __init__(self, model: GPT, config: TrainConfig, *, compiled: bool = True) -> None:
+    def __init__(
+        self, model: GPT, objective: Objective, config: RunConfig, *, compiled: bool = True
+    ) -> None:
         assert config.workers is not None
         self._config = config
+        dtype = getattr(mx, config.dtype)
         self._workers = [
-            Worker(
-                config.model,
-                dtype=getattr(mx, config.dtype),
-                dropout=config.dropout,
-                compiled=compiled,
-                threaded=config.workers > 1,
-            )
+            Worker(model, objective, dtype=dtype, compiled=compiled, threaded=config.workers > 1)
             for _ in range(config.workers)
         ]
-        self.parameters: dict = tree_map(lambda p: p.astype(mx.float32), model.parameters())
+        trained = dict(tree_flatten(model.trainable_parameters()))
+        self.parameters: dict = tree_unflatten(
+            [(name, p.astype(mx.float32)) for name, p in trained.items()]
+        )
+        self._frozen: dict = tree_unflatten(
+            [
+                (name, p.astype(dtype) if mx.issubdtype(p.dtype, mx.floating) else p)
+                for name, p in model.weights().items()
+                if name not in trained
+            ]
+        )
         self._optimizers = Optimizers(config.optimizer)
         self._optimizers.init(self.parameters)
-        mx.eval(self.parameters, self._optimizers.state)
+        mx.eval(self.parameters, self._frozen, self._optimizers.state)
         if compiled:
             state = self._optimizers.state
             self._update = mx.compile(self._optimizers.update, inputs=state, outputs=state)
@@ -63,7 +72,7 @@ class TrainStep:
             mx.eval(loss, gradients)  # so that the passes follow each other, not all in memory
             more_loss, more = self._gradients(step, micro, batch, 1 / total)
             loss, gradients = loss + more_loss, tree_map(mx.add, gradients, more)
-        self._optimizers.set_rate(lr_factor(self._config.optimizer, step, self._config.steps))
+        self._optimizers.set_rate(lr_factor(self._config.optimizer, step, self._config.num_steps))
         self.parameters, norm = self._update(gradients, self.parameters)
         mx.async_eval(self.parameters, self._optimizers.state, loss, norm)
         if len(self._workers) > 1:  # the threads must find evaluated weights
@@ -79,10 +88,13 @@ class TrainStep:
         losses: list[mx.array] = []
         weight = 0.0
         for batch in batches:
-            losses += self._share(batch, lambda w, rows, _: w.nll(self.parameters, rows))
+            losses += self._share(batch, self._start_nll)
             mx.async_eval(losses[-1])
             weight += float(batch.loss_weights.sum(dtype=np.float64))
         return math.fsum(np.array(loss) for loss in losses), weight
+
+    def _start_nll(self, worker: Worker, rows: Batch, _: int) -> Callable[[], mx.array]:
+        return worker.nll(self.parameters, self._frozen, rows)
 
     def _gradients(
         self, step: int, micro: int, batch: Batch, scale: float
@@ -91,7 +103,7 @@ class TrainStep:
 
         def start(worker: Worker, rows: Batch, index: int) -> Callable[[], tuple[mx.array, dict]]:
             key = seeding.key(self._config.seed, "dropout", step, micro, index)
-            return worker.gradients(self.parameters, rows, scale, key)
+            return worker.gradients(self.parameters, self._frozen, rows, scale, key)
 
         (loss, gradients), *others = self._share(batch, start)
         for more_loss, more in others:

@@ -13,6 +13,7 @@ from mlxgpt.machine.compiler import compile_available
 from mlxgpt.machine.device_check import HALF_AGAINST_FLOAT32, DeviceCheck, check, skipped
 from mlxgpt.model import GPT, GPTConfig, init_weights
 from mlxgpt.train.config import OptimizerConfig, TrainConfig
+from mlxgpt.train.objective import Objective
 from mlxgpt.train.resolve import resolve
 from mlxgpt.train.step import TrainStep
 
@@ -85,7 +86,7 @@ def _step(dtype: str, compiled: bool) -> TrainStep:
     )
     model = GPT(_MODEL)
     init_weights(model, 0)
-    return TrainStep(model, resolve(config, _MODEL.vocab), compiled=compiled)
+    return TrainStep(model, Objective(), resolve(config, _MODEL.vocab), compiled=compiled)
 
 
 def _batch(step: int) -> Batch:

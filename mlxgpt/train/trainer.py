@@ -8,30 +8,20 @@ from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 import mlx.core as mx
+import numpy as np
 from mlx.utils import tree_flatten
 
-from mlxgpt.checkpoint import (
-    TrainingState,
-    load_state,
-    publish_weights,
-    save_description,
-    save_state,
-)
-from mlxgpt.config import to_dict
-from mlxgpt.data import Batch, Prefetcher, batch_bytes, evaluation_batches
+from mlxgpt.checkpoint import TrainingState, load_state, publish_weights, save_state
+from mlxgpt.data import Batch, Prefetcher
 from mlxgpt.errors import CheckpointError, DataError, DivergedError
 from mlxgpt.machine.memory import mlx_peak_memory, peak_rss
-from mlxgpt.model import train_flops_per_token
 from mlxgpt.train.environment import Environment, blas_for_workers
 from mlxgpt.train.evaluate import Evaluation
+from mlxgpt.train.job import Job
 from mlxgpt.train.observer import Observer, Silent, StepReport
-from mlxgpt.train.prepare import Prepared
 from mlxgpt.train.run_dir import RunDirectory
 from mlxgpt.train.schedule import lr_factor
 from mlxgpt.train.step import TrainStep
-
-# Settings that change no weight.
-_ONLY_WHEN_TO_LOOK = ("eval_every", "save_every", "val_tokens")
 
 
 @dataclass(frozen=True)
@@ -53,6 +43,8 @@ class _Pending:
     step: int
     loss: mx.array
     norm: mx.array
+    num_tokens: int
+    num_targets: int
 
 
 class Trainer:
@@ -63,32 +55,17 @@ class Trainer:
 
     def __init__(
         self,
-        prepared: Prepared,
+        job: Job,
         run: RunDirectory,
         *,
         environment: Environment,
         observer: Observer | None = None,
     ) -> None:
-        self._prepared, self._run = prepared, run
-        self._config = prepared.config
+        self._job, self._run = job, run
+        self._config = job.config
         self._observer: Observer = observer or Silent()
-        self._step = TrainStep(prepared.model, self._config, compiled=environment.compiled)
-        self._batches = prepared.batches
-        self._val_batches = evaluation_batches(
-            prepared.val,
-            self._config.micro_batch_size,
-            self._config.model.max_seq_len,
-            self._config.val_tokens,
-        )
-        lengths = prepared.tokenizer.token_byte_lengths
-        self._val_bytes = sum(batch_bytes(batch, lengths) for batch in self._val_batches)
-        if self._val_bytes == 0:
-            raise DataError(
-                f"the validation text has {prepared.val.num_tokens} tokens, and none of "
-                "them but the first is text; give more text or a larger 'val_fraction'"
-            )
-        flops = train_flops_per_token(self._config.model, self._config.model.max_seq_len)
-        self._mfu_per_token = flops / (environment.gemm_gflops * 1e9)
+        self._step = TrainStep(job.model, job.objective, job.config, compiled=environment.compiled)
+        self._mfu_per_token = job.flops_per_token / (environment.gemm_gflops * 1e9)
         self._done, self._saved, self._validated = 0, -1, -1
         self._evaluation: Evaluation | None = None
         self._best = math.inf
@@ -105,17 +82,16 @@ class Trainer:
         state = load_state(self._run.path)
         self._step.restore(state.weights, state.optimizer)
         self._same_settings(state)
-        if state.trainer.get("data") != self._prepared.data_fingerprint:
+        if state.trainer.get("data") != self._job.fingerprint:
             raise CheckpointError(
-                f"{self._run.path}: the corpus '{self._config.data.corpus}' or its tokenizer is "
-                "not the one that this run was trained on; put it back, or start a new run with "
-                f"--init-from {self._run.path}"
+                f"{self._run.path}: {self._job.source} is not what this run was trained on; "
+                f"put it back, or start a new run with {self._job.anew(self._run.path)}"
             )
         self._best = state.trainer["best_val_loss"] or math.inf
         self._done = self._saved = state.step
         self._run.forget_after(state.step)
         # A crash may have come between the state and its showing as the model.
-        publish_weights(self._run.path, save_state(self._run.path, state))
+        self._publish(state)
         return state.step
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
@@ -129,17 +105,17 @@ class Trainer:
                 self._loop(should_stop)
             finally:
                 self._step.close()
-        return Outcome(self._done, self._evaluation, self._done == self._config.steps)
+        return Outcome(self._done, self._evaluation, self._done == self._config.num_steps)
 
     def _loop(self, should_stop: Callable[[], bool]) -> None:
         # There the step is done by the time we look, and would be given the next one's time.
         on_cpu = mx.default_device().type == mx.DeviceType.cpu
         # On a CPU device the cores have enough to do.
         threads = 1 if on_cpu else max(1, min(4, (os.cpu_count() or 1) // 2))
-        steps = range(self._done + 1, self._config.steps + 1)
-        with Prefetcher(self._micro_batches, steps, workers=threads) as batches:
+        steps = range(self._done + 1, self._config.num_steps + 1)
+        with Prefetcher(self._batches, steps, workers=threads) as batches:
             if self._done == 0:  # from the first moment on, the run can be resumed and used
-                save_description(self._run.path, self._config.model, self._prepared.tokenizer)
+                self._job.describe_into(self._run.path)
                 self.save()
             self._steps(batches, should_stop, on_cpu=on_cpu)
         if self._saved < self._done:
@@ -154,12 +130,15 @@ class Trainer:
         assert config.save_every is not None
         pending: _Pending | None = None
         self._clock = time.perf_counter()
-        while self._done < config.steps and not should_stop():
+        while self._done < config.num_steps and not should_stop():
             step = self._done + 1
-            loss, norm = self._step.run(step, next(batches))
+            micro = next(batches)
+            loss, norm = self._step.run(step, micro)
             self._settle(pending)
-            pending, self._done = _Pending(step, loss, norm), step
-            last = step == config.steps
+            filled = sum(batch.filled for batch in micro)
+            targets = sum(int(np.count_nonzero(batch.loss_weights)) for batch in micro)
+            pending, self._done = _Pending(step, loss, norm, filled, targets), step
+            last = step == config.num_steps
             evaluate = last or step % config.eval_every == 0
             save = last or step % config.save_every == 0
             if on_cpu or evaluate or save:
@@ -173,25 +152,22 @@ class Trainer:
                 self._clock = time.perf_counter()
         self._settle(pending)
 
-    def validate(self) -> Evaluation:
-        """Measure the validation loss now, log it, and return it."""
-        nll, num_tokens = self._step.evaluate(self._val_batches)
-        if not math.isfinite(nll):
-            self._diverged(self._done, "the validation loss", nll)
-        evaluation = Evaluation.of(nll, num_tokens, self._val_bytes)
-        self._evaluation, self._best = evaluation, min(self._best, evaluation.loss)
-        self._validated = self._done
-        self._run.log(
-            {
-                "step": self._done,
-                "val_loss": evaluation.loss,
-                "bits_per_byte": evaluation.bits_per_byte,
-                "mlx_peak_bytes": mlx_peak_memory(),
-                "rss_peak_bytes": peak_rss(),
-            }
-        )
-        self._observer.validated(self._done, evaluation)
-        return evaluation
+    def validate(self) -> Evaluation | None:
+        """Measure the validation loss now, where there is something to measure it on; log it."""
+        record: dict[str, Any] = {"step": self._done}
+        if self._job.validation:
+            nll, num_tokens = self._step.evaluate(self._job.validation)
+            if not math.isfinite(nll):
+                self._diverged(self._done, "the validation loss", nll)
+            evaluation = Evaluation.of(nll, num_tokens, self._job.validation_bytes)
+            self._evaluation, self._best = evaluation, min(self._best, evaluation.loss)
+            self._validated = self._done
+            record |= {"val_loss": evaluation.loss, "bits_per_byte": evaluation.bits_per_byte}
+        record |= {"mlx_peak_bytes": mlx_peak_memory(), "rss_peak_bytes": peak_rss()}
+        self._run.log(record)
+        if self._evaluation is not None:
+            self._observer.validated(self._done, self._evaluation)
+        return self._evaluation
 
     def save(self) -> None:
         """Save everything that a resumed run needs, and show the weights as the model.
@@ -200,12 +176,13 @@ class Trainer:
         compute a loss any more: a step's own loss was finite before its update.
         """
         if self._done not in (0, self._validated):
-            nll, _ = self._step.evaluate([self._val_batches[0]])
+            probe = self._job.validation[0] if self._job.validation else self._batches(1)[0]
+            nll, _ = self._step.evaluate([probe])
             if not math.isfinite(nll):
                 self._diverged(self._done, "the loss after the update", nll)
         facts: dict[str, Any] = {
-            "data": self._prepared.data_fingerprint,
-            "settings": self._settings(),
+            "data": self._job.fingerprint,
+            "settings": self._job.settings,
             "best_val_loss": self._best if math.isfinite(self._best) else None,
         }
         state = TrainingState(
@@ -214,24 +191,22 @@ class Trainer:
             self._step.optimizer_state,
             facts,
         )
-        publish_weights(self._run.path, save_state(self._run.path, state))
+        self._publish(state)
         self._saved = self._done
         self._observer.saved(self._done)
 
-    def _settings(self) -> dict[str, Any]:
-        """Return by name what the weights depend on; the corpus has its fingerprint."""
-        flat = dict(tree_flatten(to_dict(self._config)))
-        return {n: v for n, v in flat.items() if n not in ("data.corpus", *_ONLY_WHEN_TO_LOOK)}
+    def _publish(self, state: TrainingState) -> None:
+        publish_weights(self._run.path / self._job.shows, save_state(self._run.path, state))
 
     def _same_settings(self, state: TrainingState) -> None:
         """Raise `CheckpointError` if `run.yaml` was edited: it would be neither run."""
-        now = self._settings()
+        now = self._job.settings
         for name, saved in state.trainer.get("settings", {}).items():
             if now.get(name) != saved:
                 raise CheckpointError(
                     f"{self._run.path}: '{name}' was {saved} when step {state.step} was saved and "
                     f"is {now.get(name)} now; put it back in run.yaml, or start a new run with "
-                    f"--init-from {self._run.path}"
+                    f"{self._job.anew(self._run.path)}"
                 )
 
     def _settle(self, pending: _Pending | None) -> None:
@@ -240,12 +215,12 @@ class Trainer:
             return
         loss, norm = _number(pending.loss), _number(pending.norm)
         now = time.perf_counter()
-        speed, self._clock = self._config.tokens_per_step / (now - self._clock), now
+        speed, self._clock = pending.num_tokens / (now - self._clock), now
         for name, value in (("the loss", loss), ("the gradient norm", norm)):
             if not math.isfinite(value):
                 self._diverged(pending.step, name, value)
         assert self._config.optimizer.max_lr is not None
-        factor = lr_factor(self._config.optimizer, pending.step, self._config.steps)
+        factor = lr_factor(self._config.optimizer, pending.step, self._config.num_steps)
         report = StepReport(
             step=pending.step,
             loss=loss,
@@ -253,7 +228,8 @@ class Trainer:
             grad_norm=norm,
             tok_per_sec=speed,
             mfu=speed * self._mfu_per_token,
-            epoch=self._batches.epoch(pending.step * self._config.grad_accum_steps),
+            epoch=self._job.epoch(pending.step),
+            num_targets=pending.num_targets,
         )
         self._run.log(asdict(report))
         self._observer.stepped(report)
@@ -265,11 +241,10 @@ class Trainer:
             + (", or dtype float32" if self._config.dtype != "float32" else "")
         )
 
-    def _micro_batches(self, step: int) -> list[Batch]:
+    def _batches(self, step: int) -> list[Batch]:
         """Return the micro-batches of step `step`, counted from 1."""
-        count = self._config.grad_accum_steps
         try:
-            return [self._batches.batch((step - 1) * count + i) for i in range(count)]
+            return self._job.batches(step)
         except DataError as e:
             raise DataError(f"step {step}: {e}") from e
 

@@ -12,34 +12,37 @@ import mlx.core as mx
 from mlx.utils import tree_map
 
 from mlxgpt.data import Batch
-from mlxgpt.model import GPT, Dropout, GPTConfig
+from mlxgpt.model import GPT
+from mlxgpt.model.shared_copy import shared_copy
 from mlxgpt.train.mlx_thread import MLXThread
-from mlxgpt.train.objective import weighted_nll
+from mlxgpt.train.objective import Inputs, Objective
 
 
 class Worker:
     """Owns a network to trace through and, if `threaded`, the thread in which it is compiled."""
 
     def __init__(
-        self, config: GPTConfig, *, dtype: mx.Dtype, dropout: float, compiled: bool, threaded: bool
+        self, model: GPT, objective: Objective, *, dtype: mx.Dtype, compiled: bool, threaded: bool
     ) -> None:
-        self._model = GPT(config)
-        self._dtype, self._dropout, self._compiled = dtype, dropout, compiled
+        self._model = shared_copy(model)
+        self._objective, self._dtype, self._compiled = objective, dtype, compiled
         self._functions: dict[str, Callable[..., Any]] = {}
         self._thread = MLXThread("mlxgpt-worker") if threaded else None
 
     def gradients(
-        self, parameters: dict, rows: Batch, scale: float, key: mx.array
+        self, parameters: dict, frozen: dict, rows: Batch, scale: float, key: mx.array
     ) -> Callable[[], tuple[mx.array, dict]]:
         """Begin to compute `scale` times the weighted nll of `rows`, and its gradients.
 
-        The returned function waits for (loss, gradients). `key` decides the dropout.
+        Those are with respect to `parameters`; the network's other weights are `frozen`, in the
+        dtype in which they are computed with. The returned function waits for (loss, gradients).
+        `key` decides the dropout.
         """
-        return self._start("gradients", parameters, rows, scale, key)
+        return self._start("gradients", parameters, frozen, rows, scale, key)
 
-    def nll(self, parameters: dict, rows: Batch) -> Callable[[], mx.array]:
+    def nll(self, parameters: dict, frozen: dict, rows: Batch) -> Callable[[], mx.array]:
         """Begin to compute the weighted nll of `rows`, without dropout; returns as `gradients`."""
-        return self._start("nll", parameters, rows, 1.0, None)
+        return self._start("nll", parameters, frozen, rows, 1.0, None)
 
     def close(self) -> None:
         """End the thread."""
@@ -50,6 +53,7 @@ class Worker:
         self,
         name: Literal["gradients", "nll"],
         parameters: dict,
+        frozen: dict,
         rows: Batch,
         scale: float,
         key: mx.array | None,
@@ -67,9 +71,8 @@ class Worker:
             if name not in self._functions:
                 function = self._loss if name == "nll" else mx.value_and_grad(self._loss)
                 self._functions[name] = mx.compile(function) if self._compiled else function
-            arrays = [mx.array(a) for a in (rows.input_ids, rows.targets, rows.loss_weights)]
-            segments = None if rows.segment_ids is None else mx.array(rows.segment_ids)
-            return self._functions[name](own, *arrays, segments, mx.array(scale), key)
+            inputs = self._objective.inputs(rows)
+            return self._functions[name](own, frozen, inputs, mx.array(scale), key)
 
         if self._thread is None:
             result = run()
@@ -86,14 +89,11 @@ class Worker:
     def _loss(
         self,
         parameters: dict,
-        input_ids: mx.array,
-        targets: mx.array,
-        loss_weights: mx.array,
-        segment_ids: mx.array | None,
+        frozen: dict,
+        inputs: Inputs,
         scale: mx.array,
         key: mx.array | None,
     ) -> mx.array:
+        self._model.update(frozen)
         self._model.update(tree_map(lambda p: p.astype(self._dtype), parameters))
-        dropout = Dropout(self._dropout, key) if self._dropout and key is not None else None
-        nll = weighted_nll(self._model, input_ids, targets, loss_weights, segment_ids, dropout)
-        return nll * scale
+        return self._objective.nll(self._model, inputs, key) * scale

@@ -212,7 +212,7 @@ def test_a_run_from_nothing_to_a_model(mlxgpt: Run, corpus: Path) -> None:
     assert err.count("validation loss") == 2
     assert mlxgpt("train", "--corpus", corpus, *TINY)[0] == 0
     assert Path("runs/words-2/model.safetensors").exists()
-    config = RunDirectory(run).config()
+    config = RunDirectory(run).config(TrainConfig)
     letters = len(set(corpus.read_text()))
     assert (config.steps, config.model.vocab, config.workers) == (6, letters + 256 + 1, 1)
 
@@ -252,7 +252,7 @@ def test_overwrite_replaces_a_run_but_only_for_one_that_can_begin(
         refused(mlxgpt(*again, *arguments, "--overwrite"), words)
         assert before == {p: p.read_bytes() for p in Path("a").rglob("*") if p.is_file()}
     assert mlxgpt(*again, "--corpus", corpus, "--overwrite", "--seed", "5")[0] == 0
-    assert RunDirectory("a").config().seed == 5
+    assert RunDirectory("a").config(TrainConfig).seed == 5
     Path("b").mkdir()
     Path("b/precious").touch()
     Path("c").touch()
@@ -361,7 +361,7 @@ def test_bpe_dropout_streams_says_so_and_resumes(mlxgpt: Run, corpus: Path) -> N
     assert code == 0, err
     assert "bytes to train on, streamed with BPE-dropout 0.1" in err
     assert "BPE-dropout is not" not in err
-    data = RunDirectory("a").config().data
+    data = RunDirectory("a").config(TrainConfig).data
     assert (data.bpe_dropout, data.stream) == (0.1, True)
     assert "nothing to do" in mlxgpt("train", "--resume", "a")[2]
     assert mlxgpt("train", "-c", "a/run.yaml", "--out", "b")[0] == 0

@@ -172,7 +172,7 @@ def test_another_corpus_is_refused(tmp_path: Path, corpus: Path) -> None:
     start(folder, hard(corpus), stop_after=4)
     before = arrays(folder / "model.safetensors")
     write_corpus(corpus, seed=1)
-    with pytest.raises(CheckpointError, match=r"not the one that this run was trained on.*--init"):
+    with pytest.raises(CheckpointError, match=r"is not what this run was trained on.*--init"):
         go_on(folder)
     write_corpus(corpus)
     go_on(folder)

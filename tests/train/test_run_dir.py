@@ -18,7 +18,7 @@ from tiny_runs import (
 )
 
 from mlxgpt.errors import CheckpointError, ConfigError, MLXGPTError
-from mlxgpt.train import RunDirectory
+from mlxgpt.train import RunDirectory, TrainConfig
 
 
 def test_a_new_run_wants_a_place_of_its_own(tmp_path: Path, corpus: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_run_that_cannot_be_replaced_stays_whole(
 
     monkeypatch.setattr("mlxgpt.train.run_dir.discard", refuse)
     with pytest.raises(ConfigError, match=r"cannot replace .*state: Permission denied"):
-        RunDirectory(folder).create(RunDirectory(folder).config())
+        RunDirectory(folder).create(RunDirectory(folder).config(TrainConfig))
     assert sorted(p.name for p in folder.rglob("*")) == before
 
 

@@ -12,6 +12,7 @@ from tiny_runs import flat, largest_difference, tiny
 from mlxgpt.data import Batch
 from mlxgpt.model import GPT, CausalAttend, init_weights
 from mlxgpt.train import TrainConfig
+from mlxgpt.train.objective import Objective
 from mlxgpt.train.resolve import resolve
 from mlxgpt.train.step import TrainStep
 
@@ -43,7 +44,7 @@ def config(**changes: Any) -> TrainConfig:
 def step_of(settings: TrainConfig, compiled: bool = False) -> TrainStep:
     model = GPT(settings.model)
     init_weights(model, 3)
-    return TrainStep(model, settings, compiled=compiled)
+    return TrainStep(model, Objective(dropout=settings.dropout), settings, compiled=compiled)
 
 
 def train(settings: TrainConfig, parts: int = 1, steps: int = 3, compiled: bool = False) -> Any:

@@ -38,11 +38,11 @@ def test_b13_the_rate_reaches_the_text_that_is_trained_on(tmp_path: Path, corpus
         folder = tmp_path / f"{rate}"
         start(folder, streamed(corpus, rate))
         seen[rate] = losses(folder)
-        batches = prepare(streamed(corpus, rate)).batches
+        batches = prepare(streamed(corpus, rate)).windows
         assert isinstance(batches, StreamingWindows)
         assert batches.dropout == rate
-        assert RunDirectory(folder).config().data.bpe_dropout == rate
-        assert RunDirectory(folder).config().data.stream is True
+        assert RunDirectory(folder).config(TrainConfig).data.bpe_dropout == rate
+        assert RunDirectory(folder).config(TrainConfig).data.stream is True
     assert len({tuple(s) for s in seen.values()}) == 3
     assert all(s[-1][1] < s[0][1] for s in seen.values())
 
@@ -104,7 +104,7 @@ def test_a_tokenizer_without_merges_trains_without_dropout_and_says_so_once(
     prepared = prepare(asked)
     lines = describe(prepared, EAGER)
     assert sum("BPE-dropout is not possible with this char tokenizer" in x for x in lines) == 1
-    assert isinstance(prepared.batches, StreamingWindows if stream else WindowBatches)
+    assert isinstance(prepared.windows, StreamingWindows if stream else WindowBatches)
     assert (prepared.config.data.bpe_dropout, prepared.config.data.stream) == (0.0, bool(stream))
     for name, config in (("plain", plain), ("asked", asked)):
         start(tmp_path / name, config)
@@ -117,8 +117,8 @@ def test_a_tokenizer_without_merges_trains_without_dropout_and_says_so_once(
 def test_the_start_up_lines_tell_of_the_stream(corpus: Path) -> None:
     text = "\n".join(describe(prepare(streamed(corpus, 0.25)), EAGER))
     prepared = prepare(streamed(corpus, 0.25))
-    assert isinstance(prepared.batches, StreamingWindows)
-    size = prepared.batches.text.num_bytes
+    assert isinstance(prepared.windows, StreamingWindows)
+    size = prepared.windows.text.num_bytes
     assert f"text       {size:,} bytes to train on, streamed with BPE-dropout 0.25\n" in text
     assert f"tokens     {prepared.val.num_tokens:,} to validate on" in text
     again = "\n".join(describe(prepare(streamed(corpus, 0.0)), EAGER))
@@ -153,7 +153,7 @@ def test_b26_another_text_is_refused(tmp_path: Path, corpus: Path) -> None:
     start(tmp_path / "run", streamed(corpus), stop_after=4)
     text = corpus.read_text()
     corpus.write_text("A" + text[1:])  # in the training part, so that validation is as it was
-    with pytest.raises(CheckpointError, match="not the one that this run was trained on"):
+    with pytest.raises(CheckpointError, match="is not what this run was trained on"):
         go_on(tmp_path / "run")
     corpus.write_text(text)
     assert go_on(tmp_path / "run").finished
@@ -241,7 +241,7 @@ def test_work_that_is_worth_it_is_announced_to_the_tokenizer(
     prepared = prepare_run(
         streamed(corpus, steps=50, grad_accum_steps=2), lambda what, *_: seen.append(what)
     )
-    batches = prepared.batches
+    batches = prepared.windows
     assert isinstance(batches, StreamingWindows)
     val_bytes = corpus.stat().st_size - batches.text.num_bytes
     assert [n for _, n in told] == [val_bytes, 50 * 2 * 4 * batches.bytes_per_window]

@@ -82,11 +82,13 @@ def test_metrics_hold_every_step_and_validation(tmp_path: Path, corpus: Path) ->
     assert [s for s, _ in watch.evaluations] == [4, 8, 10]
     assert watch.saves == [0, 3, 6, 9, 10]
     records = [r for r in RunDirectory(tmp_path / "run").metrics() if "loss" in r]
-    assert set(records[0]) == {"step", "loss", "lr", "grad_norm", "tok_per_sec", "mfu", "epoch"}
+    names = {"step", "loss", "lr", "grad_norm", "tok_per_sec", "mfu", "epoch", "num_targets"}
+    assert set(records[0]) == names
+    assert records[0]["num_targets"] == 2 * 4 * 16
     assert [r["lr"] for r in records[:5]] == pytest.approx([0.002, 0.004, 0.006, 0.008, 0.01])
     assert 0 < records[-1]["lr"] < 0.001
     assert all(r["grad_norm"] > 0 and r["tok_per_sec"] > 0 and r["mfu"] > 0 for r in records)
-    tokens = prepare(config).batches.token_file.num_tokens
+    tokens = prepare(config).windows.token_file.num_tokens
     assert records[-1]["epoch"] == pytest.approx(10 * 2 * 4 / (tokens // 16))
     last = [r for r in RunDirectory(tmp_path / "run").metrics() if "val_loss" in r][-1]
     assert last["rss_peak_bytes"] > 1e7

@@ -52,17 +52,17 @@ def read_headers(directory: Path) -> Headers:
     return found
 
 
-def publish_weights(directory: Path, file: Path) -> None:
-    """Make `file` the weights of the model directory, at no cost in disk space where links work.
+def publish_weights(shown: Path, file: Path) -> None:
+    """Make `shown` another name of `file`, at no cost in disk space where links work.
 
     Raises `CheckpointError` when the disk refuses; the weights that were there stay.
     """
     try:
-        sweep(directory)
-        share_file(file, directory / WEIGHTS)
+        sweep(shown.parent)
+        share_file(file, shown)
     except OSError as e:
         raise CheckpointError(
-            f"cannot write {directory / WEIGHTS}: {e.strerror or e}; what was there is untouched"
+            f"cannot write {shown}: {e.strerror or e}; what was there is untouched"
         ) from e
 
 

@@ -213,8 +213,8 @@ def _training(run: Facts | None) -> Rows:
         losses.append(f"{run['bits_per_byte']:.4f} bits per byte")
     part = f" of {wanted:,}" if done < wanted else ""
     return [
-        ("trained on", run["corpus"]),
-        ("first weights", run["init_from"] or ""),
+        ("trained on", run["data"]),
+        ("first weights", run["start"] or ""),
         ("steps", f"{done:,}{part}, {run['tokens']:,} tokens; {run['optimizer']}"),
         ("loss", ", ".join(losses)),
     ]

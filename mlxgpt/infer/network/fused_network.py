@@ -44,6 +44,8 @@ class FusedNetwork:
         angles = self._angles(attention.positions)
         x = weights.embedding[input_ids]  # (N, C)
         for i, layer in enumerate(weights.layers):
+            if i:  # begun while the operations of the next layer are put together
+                mx.async_eval(x)
             q, k, v = self._project(i, layer, x, angles, kernels)
             seen = attention(i, q, k, v, self._windows[i]).reshape(x.shape[0], -1)
             if i + 1 == len(weights.layers):  # nothing more is needed of the other tokens
