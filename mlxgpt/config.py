@@ -224,3 +224,15 @@ def require(condition: bool, message: str) -> None:
     """Raise `ConfigError(message)` unless `condition`; for `__post_init__`."""
     if not condition:
         raise ConfigError(message)
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn {"a.b": c} into {"a": {"b": c}}."""
+    result: dict[str, Any] = {}
+    for path, value in flat.items():
+        *groups, name = path.split(".")
+        inner = result
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[name] = value
+    return result

@@ -4,7 +4,6 @@ Weights go by one after the other; the source is only read.
 """
 
 import contextlib
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,22 +15,16 @@ import mlx.core as mx
 from mlxgpt.atomic import new_folder, write_bytes
 from mlxgpt.checkpoint.adapters import Adapter, Rounding, check_fit, fused
 from mlxgpt.checkpoint.checkpoint import Checkpoint
+from mlxgpt.checkpoint.description import write_description
 from mlxgpt.checkpoint.gguf.writing import write_gguf
 from mlxgpt.checkpoint.gguf.writing_metadata import architecture_of
-from mlxgpt.checkpoint.hf.config_writing import to_hf
-from mlxgpt.checkpoint.json_file import write_json
 from mlxgpt.checkpoint.loading import load_tokenizer, plain_weights
 from mlxgpt.checkpoint.model_card import About, model_card, precision_of
 from mlxgpt.checkpoint.shards import write_weights
 from mlxgpt.errors import CheckpointError, MLXGPTWarning
 from mlxgpt.model import GPTConfig, Quantization, weight_shapes
-from mlxgpt.text import Tokenizer
 
 _GGUF_TYPES = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16"}
-_TOKENIZER_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "chat_template.jinja",
-)  # fmt: skip
 _WORTH_SAYING = 0.01
 """Share of lost changes from which on it is said; a few always fall between two numbers."""
 
@@ -103,21 +96,13 @@ def export_directory(checkpoint: Checkpoint, out: Path, changed: Outgoing, about
     tokenizer = load_tokenizer(checkpoint)
     with _new_folder(out) as folder:
         written = write_weights(folder, changed.weights)
-        names, ids = tokenizer.border_names(), tokenizer.special_tokens
-        bos, pad = (ids.get(names.get(f"{n}_token", "")) for n in ("bos", "pad"))
-        eos = sorted(checkpoint.stop_ids, key=lambda i: (i != tokenizer.eot_id, i))
-        raw = to_hf(
-            checkpoint.config,
-            bos_token_id=bos,
-            eos_token_ids=eos,
-            pad_token_id=pad,
+        raw = write_description(
+            folder,
+            checkpoint,
+            tokenizer,
             dtype=written.dtype,
             quantization=changed.quantization,
         )
-        write_json(folder / "config.json", raw)
-        generation = {"bos_token_id": bos, "eos_token_id": raw["eos_token_id"]}
-        write_json(folder / "generation_config.json", generation)
-        _write_tokenizer(checkpoint, tokenizer, folder)
         precision = precision_of(changed.quantization, written.dtype)
         use = [("mlxgpt", f"mlxgpt generate {out.name} --prompt ..."),
                ("mlx-lm", f"mlx_lm.generate --model {out.name} --prompt ...")]  # fmt: skip
@@ -188,19 +173,6 @@ def _new_folder(out: Path) -> Iterator[Path]:
         raise CheckpointError(f"cannot write {out}: {e.strerror or e}") from e
     except RuntimeError as e:  # MLX's own, when a disk is full
         raise CheckpointError(f"cannot write {out}: {e}") from e
-
-
-def _write_tokenizer(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> None:
-    """Copy the source's own tokenizer files, or write them where it has none."""
-    if (checkpoint.path / "tokenizer.json").is_file():
-        for name in _TOKENIZER_FILES:
-            if (checkpoint.path / name).is_file():
-                shutil.copyfile(checkpoint.path / name, folder / name)
-    else:
-        tokenizer.save(folder)
-    template = checkpoint.chat_template
-    if template is not None and not (folder / "chat_template.jinja").exists():
-        write_bytes(folder / "chat_template.jinja", template.encode())
 
 
 def check_new(out: Path) -> None:

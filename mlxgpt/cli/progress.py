@@ -24,9 +24,9 @@ _PLAIN_SECONDS = 15.0
 class TrainingProgress:
     """Shows the preparation as one bar per task, and the training as one bar with its numbers."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False)
-        self._steps = steps
+        self._steps = 0
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -62,8 +62,9 @@ class TrainingProgress:
         unit = f"{100 * done / total:3.0f} %" if total else ""
         self._bars.update(self._tasks[what], completed=done, total=total or None, unit=unit)
 
-    def start_training(self, done: int) -> None:
-        """Replace the bars of the preparation by the one of the training."""
+    def start_training(self, done: int, steps: int) -> None:
+        """Replace the bars of the preparation by the one of the training, of `steps` steps."""
+        self._steps = steps
         for task in self._tasks.values():
             self._bars.remove_task(task)
         self._tasks = {}

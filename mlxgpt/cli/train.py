@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxgpt.cli.shell import command, import_heavy
+from mlxgpt.cli.training_run import Words, refuse_beside_resume, run_training
 
 if TYPE_CHECKING:
     from mlxgpt.cli.progress import TrainingProgress
@@ -127,73 +128,38 @@ def train(
         "init_from": init_from,
     }
     from mlxgpt.cli.progress import TrainingProgress
-    from mlxgpt.errors import ConfigError
-    from mlxgpt.train import (
-        RunDirectory,
-        TrainConfig,
-        assemble,
-        prepare_resume,
-        prepare_run,
-    )
+    from mlxgpt.train import RunDirectory, TrainConfig, assemble, prepare_resume, prepare_run
 
-    if resume is not None:
-        given = [p.opts[0] for p in context.command.params if _given(context, p.name)]
-        if given != ["--resume"]:
-            other = next(name for name in given if name != "--resume")
-            raise ConfigError(
-                f"{other} cannot be combined with --resume: a resumed run keeps the settings in "
-                f"its run.yaml; to change them, start a new run with --init-from {resume}"
-            )
-        run = RunDirectory(resume)
-        with TrainingProgress(run.config(TrainConfig).steps) as progress:
+    with TrainingProgress() as progress:
+        if resume is not None:
+            refuse_beside_resume(context, f"--init-from {resume}")
+            run = RunDirectory(resume)
+            run.config(TrainConfig)
             prepared = prepare_resume(run, progress.prepare)
             with run.locked():
-                outcome = _train(prepared, run, progress, new=False)
-    else:
-        wanted = assemble(config, preset, flags, set_ or [])
-        run = RunDirectory(out or RunDirectory.unused(wanted.data.corpus))
-        run.check_free(overwrite=overwrite)
-        with TrainingProgress(wanted.steps) as progress:
+                outcome = _run(prepared, run, progress, new=False)
+        else:
+            wanted = assemble(config, preset, flags, set_ or [])
+            run = RunDirectory(out or RunDirectory.unused(wanted.data.corpus))
+            run.check_free(overwrite=overwrite)
             prepared = prepare_run(wanted, progress.prepare)
             with run.locked():
                 run.check_free(overwrite=overwrite)  # another may have come first
-                outcome = _train(prepared, run, progress, new=True)
+                outcome = _run(prepared, run, progress, new=True)
     if not outcome.finished:
         raise typer.Exit(130)
 
 
-def _given(context: typer.Context, name: str | None) -> bool:
-    source = context.get_parameter_source(name) if name else None
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _train(
+def _run(
     prepared: "Prepared", run: "RunDirectory", progress: "TrainingProgress", *, new: bool
 ) -> "Outcome":
-    """Run the trainer with the terminal watching, and say what came of it."""
-    from mlxgpt.train import StopRequest, Trainer, describe, examine_environment, speed, title
+    from mlxgpt.train import describe, title
 
-    environment = examine_environment(prepared.config)
-    trainer = Trainer(prepared, run, environment=environment, observer=progress)
-    for line in describe(prepared, environment):
-        progress.say(line)
-    with StopRequest(progress.stopping) as stop:
-        if new:  # only now that nothing of what was asked for can be wrong any more
-            run.create(prepared.config)
-        done = trainer.resume()
-        if done == prepared.config.steps:
-            progress.say(f"\nnothing to do: all {done} steps of {run.path} are done")
-        progress.start_training(done)
-        outcome = trainer.run(lambda: stop.requested)
-    progress.finish()
-    plot = run.plot(title(prepared))
-    progress.say(f"\nspeed  {speed(run.metrics())}")
-    if outcome.finished:
-        again = command("generate", run.path)
-        progress.say(f"model  {run.path}\nplot   {plot}\nnext   {again}")
-    else:
-        progress.say(
-            f"\nstopped after step {outcome.step}, all saved; go on with:\n"
-            f"  {command('train', '--resume', run.path)}"
-        )
-    return outcome
+    words = Words(
+        about=lambda environment: describe(prepared, environment),
+        title=title(prepared),
+        result="model",
+        next=command("generate", run.path),
+        resume=command("train", "--resume", run.path),
+    )
+    return run_training(prepared, run, progress, words, new=new)

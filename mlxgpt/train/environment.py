@@ -11,8 +11,8 @@ from mlxgpt.machine.blas import set_blas_threads
 from mlxgpt.machine.compiler import compile_available
 from mlxgpt.machine.gemm import measure_gemm
 from mlxgpt.machine.memory import total_memory
-from mlxgpt.model import non_embedding, num_parameters
-from mlxgpt.train.config import TrainConfig
+from mlxgpt.model import GPTConfig, non_embedding, num_parameters
+from mlxgpt.train.config import RunConfig, TrainConfig
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Environment:
     """What the user should know: why it is slower than it could be."""
 
 
-def examine_environment(config: TrainConfig) -> Environment:
+def examine_environment(config: RunConfig) -> Environment:
     """Measure and try out what a run with `config` will use; takes about a second."""
     notes = []
     compiler = compile_available()
@@ -51,6 +51,19 @@ def refuse_too_large(config: TrainConfig) -> None:
         f"the model has {parameters:,} parameters, and training them takes at least "
         f"{needed / 2**30:,.0f} GiB, but this machine has {(there or 0) / 2**30:,.0f} GiB of "
         "memory; choose a smaller --preset, or fewer and narrower layers",
+    )
+
+
+def refuse_too_large_to_tune(model: GPTConfig, *, full: bool) -> None:
+    """Raise `ConfigError` if a base, with gradients and moments where all of it is trained, alone
+    exceeds the machine's memory. A quantized base takes less than is reckoned with here."""
+    copies, width = (4, 4) if full else (1, 0.5)
+    needed, there = copies * width * num_parameters(model), total_memory()
+    require(
+        there is None or needed <= there,
+        f"the base has {num_parameters(model):,} parameters, and fine-tuning takes at least "
+        f"{needed / 2**30:,.0f} GiB, but this machine has {(there or 0) / 2**30:,.0f} GiB of "
+        "memory; choose a smaller base" + (", or --method lora" if full else ""),
     )
 
 

@@ -61,7 +61,8 @@ def plot_loss(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
 
 def _bits_axis(axes: "Axes", scale: float) -> None:
     """Show bits per byte on the right: for one tokenizer and text the scales differ by a factor."""
-    right = axes.secondary_yaxis("right", functions=(lambda y: y * scale, lambda y: y / scale))
+    there, back = (lambda y: np.asarray(y) * scale), (lambda y: np.asarray(y) / scale)
+    right = axes.secondary_yaxis("right", functions=(there, back))
     right.set_ylabel("bits per byte (validation)", color="#666666")
     right.tick_params(colors="#666666")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import mlx.core as mx
 
 from mlxgpt.data import absolute
-from mlxgpt.train.config import TrainConfig
+from mlxgpt.train.config import RunConfig, TrainConfig
 
 
 def resolve(config: TrainConfig, vocab_size: int) -> TrainConfig:
@@ -30,11 +30,11 @@ def resolve(config: TrainConfig, vocab_size: int) -> TrainConfig:
         ),
         eval_every=eval_every,
         save_every=config.save_every or eval_every,
-        workers=_workers(config),
+        workers=num_workers(config),
     )
 
 
-def _workers(config: TrainConfig) -> int:
+def num_workers(config: RunConfig) -> int:
     """Return how many threads share a micro-batch: 1 on a GPU, which needs no help."""
     if mx.default_device().type != mx.DeviceType.cpu:
         return 1

@@ -1,6 +1,7 @@
 """A run directory: `run.yaml`, `metrics.jsonl`, `state/` and, around them, a model directory."""
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -13,9 +14,8 @@ from typing import Any, TypeVar
 from mlxgpt.atomic import discard, write_bytes
 from mlxgpt.config import build, dump_yaml, load_yaml
 from mlxgpt.errors import CheckpointError, ConfigError
-from mlxgpt.train.config import TrainConfig
+from mlxgpt.train.config import RunConfig
 from mlxgpt.train.plot import plot_loss
-from mlxgpt.train.sft.config import SFTConfig
 
 CONFIG, METRICS, PLOT = "run.yaml", "metrics.jsonl", "loss.png"
 _LOCK = ".lock"
@@ -26,8 +26,7 @@ _DESCRIPTION = (
 )
 """What a run writes beside its weights; one of another kind would not replace all of it."""
 
-AnyConfig = TrainConfig | SFTConfig
-Config = TypeVar("Config", TrainConfig, SFTConfig)
+Config = TypeVar("Config", bound=RunConfig)
 
 
 class RunDirectory:
@@ -69,7 +68,7 @@ class RunDirectory:
                 "with --overwrite, or choose another --out"
             )
 
-    def create(self, config: AnyConfig) -> None:
+    def create(self, config: RunConfig) -> None:
         """Make the folder, or empty it of an earlier run, and write the resolved config.
 
         The state goes first: where it cannot be taken away, the earlier run is left as it was.
@@ -110,16 +109,24 @@ class RunDirectory:
                 if fresh and [p.name for p in self.path.iterdir()] == [_LOCK]:
                     shutil.rmtree(self.path)
 
+    @property
+    def is_fine_tuning(self) -> bool:
+        """Whether this is a run of `mlxgpt sft`. Raises `CheckpointError` if it is none at all."""
+        return "base" in self._values()
+
     def config(self, kind: type[Config]) -> Config:
         """Read the config of the run, which must be of this kind. Raises `CheckpointError`."""
-        config = self.any_config()
-        if not isinstance(config, kind):
-            command = "train" if isinstance(config, TrainConfig) else "sft"
+        values = self._values()
+        fields = {field.name for field in dataclasses.fields(kind)}
+        if ("base" in values) != ("base" in fields):
+            command = "sft" if "base" in values else "train"
             raise CheckpointError(f"{self.path} is a run of `mlxgpt {command}`: resume it so")
-        return config
+        try:
+            return build(kind, values)
+        except ConfigError as e:
+            raise CheckpointError(f"{self.path / CONFIG} is damaged: {e}") from e
 
-    def any_config(self) -> AnyConfig:
-        """Read the config of the run. Raises `CheckpointError` if this is no run directory."""
+    def _values(self) -> dict[str, Any]:
         if not (self.path / CONFIG).exists():
             if (self.path / "config.json").exists():
                 raise CheckpointError(
@@ -128,8 +135,7 @@ class RunDirectory:
                 )
             raise CheckpointError(f"{self.path} is not a run directory: it has no {CONFIG}")
         try:
-            values = load_yaml(self.path / CONFIG)
-            return build(SFTConfig if "base" in values else TrainConfig, values)
+            return load_yaml(self.path / CONFIG)
         except ConfigError as e:
             raise CheckpointError(f"{self.path / CONFIG} is damaged: {e}") from e
 

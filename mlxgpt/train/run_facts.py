@@ -6,6 +6,7 @@ from pathlib import Path
 from mlxgpt.errors import CheckpointError
 from mlxgpt.train.config import TrainConfig
 from mlxgpt.train.run_dir import CONFIG, RunDirectory
+from mlxgpt.train.sft.config import SFTConfig
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def run_facts(path: Path) -> RunFacts | None:
     if not (path / CONFIG).is_file():
         return None
     run = RunDirectory(path)
-    config = run.any_config()
+    config = run.config(SFTConfig if run.is_fine_tuning else TrainConfig)
     try:
         metrics = run.metrics()
         last = max((int(r["step"]) for r in metrics), default=0)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxgpt.checkpoint import open_checkpoint
-from mlxgpt.config import build, load_yaml, merge, parse_assignment, to_dict
+from mlxgpt.config import build, load_yaml, merge, nested, parse_assignment, to_dict
 from mlxgpt.errors import ConfigError
 from mlxgpt.model import preset
 from mlxgpt.train.config import TrainConfig
@@ -33,7 +33,7 @@ def assemble(
     layers.append(from_file)
     if preset_name is not None:
         layers.append({"model": preset(preset_name)})
-    layers.append(_nested({k: v for k, v in flags.items() if v is not None}))
+    layers.append(nested({k: v for k, v in flags.items() if v is not None}))
     layers.extend(parse_assignment(a) for a in assignments)
     values = merge(*layers)
     if not isinstance(values.get("data"), Mapping) or not values["data"].get("corpus"):
@@ -46,15 +46,3 @@ def assemble(
 def _as_in(source: str) -> dict[str, Any]:
     """Return the settings that make a network and a tokenizer like those in `source`."""
     return {"model": to_dict(open_checkpoint(source).config), "tokenizer": {"source": source}}
-
-
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn {"a.b": c} into {"a": {"b": c}}."""
-    result: dict[str, Any] = {}
-    for path, value in flat.items():
-        *groups, name = path.split(".")
-        inner = result
-        for group in groups:
-            inner = inner.setdefault(group, {})
-        inner[name] = value
-    return result

@@ -397,7 +397,7 @@ def test_resume_refuses_another_corpus_and_a_plain_model(
     mlxgpt("train", "--corpus", corpus, *TINY, "--out", "a")
     text = corpus.read_text()
     corpus.write_text(text + "one more line\n")
-    refused(mlxgpt("train", "--resume", "a"), "not the one that this run was trained on")
+    refused(mlxgpt("train", "--resume", "a"), "is not what this run was trained on")
     corpus.write_text(text)
     for name in ("run.yaml", "metrics.jsonl"):
         Path("a", name).unlink()
