@@ -23,6 +23,8 @@ class StepReport:
     """Share of the measured GEMM speed that the model's operations reached."""
     epoch: float
     """Passes over the training data so far."""
+    num_tokens: int
+    """Tokens of the step, padding aside."""
     num_targets: int
     """Targets of the step that count in its loss."""
 

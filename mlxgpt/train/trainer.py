@@ -229,6 +229,7 @@ class Trainer:
             tok_per_sec=speed,
             mfu=speed * self._mfu_per_token,
             epoch=self._job.epoch(pending.step),
+            num_tokens=pending.num_tokens,
             num_targets=pending.num_targets,
         )
         self._run.log(asdict(report))

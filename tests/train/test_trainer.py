@@ -82,7 +82,8 @@ def test_metrics_hold_every_step_and_validation(tmp_path: Path, corpus: Path) ->
     assert [s for s, _ in watch.evaluations] == [4, 8, 10]
     assert watch.saves == [0, 3, 6, 9, 10]
     records = [r for r in RunDirectory(tmp_path / "run").metrics() if "loss" in r]
-    names = {"step", "loss", "lr", "grad_norm", "tok_per_sec", "mfu", "epoch", "num_targets"}
+    names = {"step", "loss", "lr", "grad_norm", "tok_per_sec", "mfu", "epoch"}
+    names |= {"num_tokens", "num_targets"}
     assert set(records[0]) == names
     assert records[0]["num_targets"] == 2 * 4 * 16
     assert [r["lr"] for r in records[:5]] == pytest.approx([0.002, 0.004, 0.006, 0.008, 0.01])

@@ -1,0 +1,1 @@
+"""Fine-tuning: how examples are drawn, and speed, memory and loss against mlx-lm."""
