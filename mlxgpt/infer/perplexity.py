@@ -16,6 +16,7 @@ import numpy as np
 
 from mlxgpt.config import require
 from mlxgpt.infer.language_model import LanguageModel
+from mlxgpt.machine.freed_arrays import keep_freed_arrays
 from mlxgpt.model import GPT, CausalAttend, cross_entropy
 
 _DEFAULT_CONTEXT = 1024
@@ -100,6 +101,7 @@ def score(
         batch_size = max(1, together // context)
     require(batch_size >= 1, f"'batch_size' must be at least 1; got {batch_size}")
     text = _checked(ids, vocab)
+    keep_freed_arrays()
     nll, done = 0.0, 0
     for windows in _batches(sliding_windows(len(text), context, stride), batch_size):
         for part in _nlls(model, text, windows, max(1, _LOGITS // vocab)):

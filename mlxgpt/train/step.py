@@ -11,6 +11,7 @@ from mlx.utils import tree_flatten, tree_map, tree_unflatten
 from mlxgpt import seeding
 from mlxgpt.data import Batch
 from mlxgpt.errors import CheckpointError
+from mlxgpt.machine.freed_arrays import keep_freed_arrays
 from mlxgpt.model import GPT
 from mlxgpt.train.config import RunConfig
 from mlxgpt.train.objective import Objective
@@ -33,6 +34,7 @@ class TrainStep:
         self, model: GPT, objective: Objective, config: RunConfig, *, compiled: bool = True
     ) -> None:
         assert config.workers is not None
+        keep_freed_arrays()
         self._config = config
         dtype = getattr(mx, config.dtype)
         self._workers = [

@@ -47,7 +47,7 @@ def test_exp_is_exact_enough_from_zero_down_to_underflow():
     mine = np.array(kernels._polynomial_exp(x), dtype=np.float64)
     assert np.abs(mine - expected).max() < 5e-6
     assert (np.abs(mine - expected) / expected)[expected > 1e-3].max() < 2e-5
-    gone = mx.array([-60.5, -1e30, -float("inf")])
+    gone = mx.array([-100.0, -1e30, -float("inf")])
     assert (np.array(kernels._polynomial_exp(gone)) == 0).all()
 
 
