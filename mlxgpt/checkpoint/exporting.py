@@ -14,6 +14,7 @@ import mlx.core as mx
 
 from mlxgpt.atomic import new_folder, write_bytes
 from mlxgpt.checkpoint.adapters import Adapter, Rounding, check_fit, fused
+from mlxgpt.checkpoint.adapters.base_fingerprint import warn_of_another_base
 from mlxgpt.checkpoint.checkpoint import Checkpoint
 from mlxgpt.checkpoint.description import write_description
 from mlxgpt.checkpoint.gguf.writing import write_gguf
@@ -23,6 +24,8 @@ from mlxgpt.checkpoint.model_card import About, model_card, precision_of
 from mlxgpt.checkpoint.shards import write_weights
 from mlxgpt.errors import CheckpointError, MLXGPTWarning
 from mlxgpt.model import GPTConfig, Quantization, weight_shapes
+from mlxgpt.text import Tokenizer
+from mlxgpt.text.chat_template import ChatTemplate
 
 _GGUF_TYPES = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16"}
 _WORTH_SAYING = 0.01
@@ -35,6 +38,16 @@ class Outgoing:
 
     weights: Iterator[tuple[str, mx.array]]
     quantization: Mapping[str, Quantization]
+    chat_template: str | None = None
+    """One that takes the place of the source's own: that of a fused adapter."""
+
+    def ends(self, tokenizer: Tokenizer) -> frozenset[int]:
+        """Return the ids that end an answer by that template."""
+        if self.chat_template is None:
+            return frozenset()
+        template = ChatTemplate(self.chat_template, tokenizer.border_names())
+        end = template.end_of_turn(tokenizer)
+        return frozenset() if end is None else frozenset({end})
 
 
 def outgoing(
@@ -49,7 +62,8 @@ def outgoing(
 
     With nothing asked for they are the stored ones, quantized ones as they are. `dtype` None keeps
     the precision of each tensor, and for what was quantized takes that of its scales. An `adapter`
-    is added in float32 before that. `quantization` packs every matrix whose rows come out even;
+    is added in float32 before that; one that was made for other weights gives an `MLXGPTWarning`.
+    `quantization` packs every matrix whose rows come out even;
     `unpacked` leaves none packed, for a format that packs in its own way.
     """
     if dtype is None and quantization is None and adapter is None and not unpacked:
@@ -65,9 +79,14 @@ def outgoing(
     weights = remembered(plain_weights(checkpoint, None))
     if adapter is not None:
         check_fit(adapter, checkpoint.config)
+        warn_of_another_base(adapter, checkpoint)
         weights = _fused(weights, adapter, stored, packed)
     weights = _cast(weights, stored)
-    return Outgoing(weights=_packed(weights, packed) if packed else weights, quantization=packed)
+    return Outgoing(
+        weights=_packed(weights, packed) if packed else weights,
+        quantization=packed,
+        chat_template=None if adapter is None else adapter.chat_template,
+    )
 
 
 def packable(config: GPTConfig, quantization: Quantization) -> dict[str, Quantization]:
@@ -102,7 +121,10 @@ def export_directory(checkpoint: Checkpoint, out: Path, changed: Outgoing, about
             tokenizer,
             dtype=written.dtype,
             quantization=changed.quantization,
+            more_stop_ids=changed.ends(tokenizer),
         )
+        if changed.chat_template is not None:
+            write_bytes(folder / "chat_template.jinja", changed.chat_template.encode())
         precision = precision_of(changed.quantization, written.dtype)
         use = [("mlxgpt", f"mlxgpt generate {out.name} --prompt ..."),
                ("mlx-lm", f"mlx_lm.generate --model {out.name} --prompt ...")]  # fmt: skip
@@ -135,8 +157,8 @@ def export_gguf(
             config=checkpoint.config,
             weights=changed.weights,
             tokenizer=tokenizer,
-            stop_ids=checkpoint.stop_ids,
-            chat_template=checkpoint.chat_template,
+            stop_ids=checkpoint.stop_ids | changed.ends(tokenizer),
+            chat_template=changed.chat_template or checkpoint.chat_template,
             dtype=dtype,
             bits=bits,
             name=about.title,

@@ -10,6 +10,8 @@ from mlxgpt.model.attend import Attend, CausalAttend
 from mlxgpt.model.config import GPTConfig
 from mlxgpt.model.dropout import Dropout
 from mlxgpt.model.layers import Block
+from mlxgpt.model.lora import dropping
+from mlxgpt.model.recomputing import recomputed_block, run_block
 
 PLAIN = CausalAttend()
 
@@ -62,21 +64,43 @@ class GPT(nn.Module):
         `model(input_ids)` alone is plain causal attention over each row. Ids must lie in [0, V):
         MLX does not check an index, so whoever builds the ids does.
         """
-        return self.head(self.features(input_ids, attend, dropout))
+        return self.head(self.features(input_ids, attend, dropout), dropout)
 
     def features(
-        self, input_ids: mx.array, attend: Attend = PLAIN, dropout: Dropout | None = None
+        self,
+        input_ids: mx.array,
+        attend: Attend = PLAIN,
+        dropout: Dropout | None = None,
+        *,
+        recompute: bool = False,
     ) -> mx.array:
-        """Return what the head reads, (B, T, C), after the final norm."""
-        x = self.model.embed_tokens(input_ids)
+        """Return what the head reads, (B, T, C), after the final norm.
+
+        `recompute`: a gradient computes each block again instead of keeping what is inside it.
+        """
+        last = self._config.n_layer
+        with dropping(self.model.embed_tokens, dropout and dropout.of_adapters(last)):
+            x = self.model.embed_tokens(input_ids)
         if dropout:
             x = dropout(x, 0)
-        for block in self.model.layers:
-            x = block(x, attend, dropout)
+        run = recomputed_block if recompute else run_block
+        for i, block in enumerate(self.model.layers):
+            x = run(block, i, x, attend, dropout)
         return self.model.norm(x)
 
-    def head(self, features: mx.array) -> mx.array:
-        """Return logits (..., V) for features (..., C); a prefill needs only the last ones."""
-        if self._config.tie_embeddings:
-            return self.model.embed_tokens.as_linear(features)
-        return self.lm_head(features)
+    def head(self, features: mx.array, dropout: Dropout | None = None, piece: int = 0) -> mx.array:
+        """Return logits (..., V) for features (..., C); a prefill needs only the last ones.
+
+        There is no dropout here but that of a low-rank change of the head; `piece` numbers the
+        calls of one pass.
+        """
+        last = self._config.n_layer
+        with dropping(self.head_module, dropout and dropout.of_adapters(last + 1, piece)):
+            if self._config.tie_embeddings:
+                return self.model.embed_tokens.as_linear(features)
+            return self.lm_head(features)
+
+    @property
+    def head_module(self) -> nn.Module:
+        """What turns features into logits: the embedding again, or a matrix of its own."""
+        return self.model.embed_tokens if self._config.tie_embeddings else self.lm_head

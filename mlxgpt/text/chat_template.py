@@ -12,10 +12,11 @@ from typing import Any, final
 from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
 
 from mlxgpt.errors import TokenizerError
+from mlxgpt.text.marked_messages import Given, MarkedMessages
 from mlxgpt.text.marked_text import Marking
 from mlxgpt.text.surrogates import repair_surrogates
 from mlxgpt.text.template_budget import Budget
-from mlxgpt.text.template_sandbox import BUDGET, Refusal, Sandbox
+from mlxgpt.text.template_sandbox import BUDGET, GENERATION, Refusal, Sandbox
 from mlxgpt.text.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
@@ -72,7 +73,8 @@ class ChatTemplate:
         entry of a message that is None counts as absent. Raises `TokenizerError` with what the
         template said, what it lacks, or why it was stopped.
         """
-        return self._render([_plain_messages(messages), _plain_tools(tools)], add_generation_prompt)
+        given = Given(_plain_messages(messages), _plain_tools(tools))
+        return self._render(given, add_generation_prompt)
 
     def encode(
         self,
@@ -89,14 +91,19 @@ class ChatTemplate:
         `render` raises, and `TokenizerError` for a template that puts a control token together out
         of what stands in messages.
         """
-        given = [_plain_messages(messages), _plain_tools(tools)]
-        incoming = [given, self.special_tokens, self.source]
-        marking = Marking(tokenizer, json.dumps(incoming, ensure_ascii=False))
-        text = self._render(marking.beginnings(given), add_generation_prompt)
-        if marking.is_in(text):
-            other = self._render(marking.literals(given), add_generation_prompt)
-            text = marking.choose(text, other)
-        return marking.encode(text)
+        marked = self.marked(tokenizer, messages, tools)
+        return marked.marking.encode(marked.text(add_generation_prompt))
+
+    def marked(
+        self,
+        tokenizer: Tokenizer,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> MarkedMessages:
+        """Return the messages in such a form that their text tells what stood in them."""
+        given = Given(_plain_messages(messages), _plain_tools(tools))
+        incoming = [given.messages, given.tools, self.special_tokens, self.source]
+        return MarkedMessages(given, Marking(tokenizer, json.dumps(incoming, ensure_ascii=False)), self._render)
 
     def end_of_turn(self, tokenizer: Tokenizer) -> int | None:
         """Return the id of the special token with which the template ends an answer, if it does.
@@ -114,18 +121,20 @@ class ChatTemplate:
         ends = [name for name in tokenizer.special_tokens if found and rest.startswith(name)]
         return tokenizer.special_tokens[max(ends, key=len)] if ends else None
 
-    def _render(self, given: list[Any], add_generation_prompt: bool) -> str:
-        messages, tools = given
+    def _render(
+        self, given: Given, add_generation_prompt: bool, around: tuple[str, str] | None = None
+    ) -> str:
         size = len(json.dumps(given, ensure_ascii=False)) + len(self.source)
         try:
             return self._compiled.render(
                 {
                     **self.special_tokens,
-                    "messages": messages,
-                    "tools": tools,
+                    "messages": given.messages,
+                    "tools": given.tools,
                     "documents": None,
                     "add_generation_prompt": add_generation_prompt,
                     BUDGET: Budget(size),
+                    GENERATION: around,
                 }
             )
         except Exception as e:  # whatever a program can do wrong

@@ -23,6 +23,8 @@ from mlxgpt.text.template_budget import Budget
 
 BUDGET = "(budget)"
 """Variable of a rendering that holds its `Budget`; a template has no way to write this name."""
+GENERATION = "(generation)"
+"""Variable with the two texts to put around what a template says that the model writes, if any."""
 
 _TEXT_METHODS = """
 capitalize casefold count endswith find format index isalnum isalpha isascii isdecimal isdigit
@@ -67,6 +69,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self.filters[f"({name})"] = function
             self.filters[name] = _guarded(name)
         self.filters |= {"(paid)": _paid, "(toll)": _toll, "(tested)": _tested, "(joined)": _joined}
+        self.filters["(edge)"] = _edge
         del self.globals["lipsum"]
         self.globals |= {
             "raise_exception": _raise_exception,
@@ -133,14 +136,23 @@ class _Priced(NodeTransformer):
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks what the model writes; it changes nothing of the text."""
+    """`{% generation %}` marks what the model writes; the text is its body.
+
+    Around that stands what `GENERATION` holds, if the rendering has it.
+    """
 
     tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body).set_lineno(line)
+        around = [nodes.Output([self._edge(side)]).set_lineno(line) for side in (0, 1)]
+        return nodes.Scope([around[0], *body, around[1]]).set_lineno(line)
+
+    def _edge(self, side: int) -> nodes.Filter:
+        edge = nodes.Filter(nodes.Const(side), "(edge)", [], [], None, None)
+        edge.set_environment(self.environment)
+        return edge
 
 
 class _Namespace(Namespace):
@@ -203,6 +215,12 @@ def _joined(context: Context, parts: list[Any]) -> str:
     budget = _budget(context)
     budget.weigh(*parts)
     return budget.pay("".join(map(str, parts)))
+
+
+@pass_context
+def _edge(context: Context, side: int) -> str:
+    around = context.resolve(GENERATION)
+    return around[side] if isinstance(around, tuple) else ""
 
 
 def _tojson(

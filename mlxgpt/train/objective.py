@@ -3,12 +3,19 @@
 from dataclasses import dataclass
 
 import mlx.core as mx
+import numpy as np
 
 from mlxgpt.data import Batch
-from mlxgpt.model import GPT, CausalAttend, Dropout, SegmentAttend, cross_entropy
+from mlxgpt.model import GPT, CausalAttend, Dropout, SegmentAttend
+from mlxgpt.model.chunked_loss import chunked_nll, evaluated_nll, tokens_at_once, weighted_nll
 
 Inputs = dict[str, mx.array]
 """What a traced function is given of a batch."""
+
+_WORTH_IT = 3 / 4
+"""Share of places with a target below which those are picked out before the head."""
+_SIZES = 8
+"""So many numbers of places are picked from a batch of one shape, each of which is traced once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,17 +24,30 @@ class Objective:
 
     dropout: float = 0.0
     """Rate on the embedding and on what each block adds."""
+    adapter_dropout: float = 0.0
+    """Rate on what a low-rank change is fed with."""
+    checkpoint_layers: bool = False
+    """Compute each block again on the way back instead of keeping what is inside it."""
+    logits_chunk: int | None = None
+    """Tokens whose logits exist at once, at most; None: as many as fit into 64 MiB of float32."""
 
     def inputs(self, rows: Batch) -> Inputs:
-        """Return the arrays of `rows` that `nll` needs; made outside of any traced function."""
-        inputs = {
-            "input_ids": mx.array(rows.input_ids),
-            "targets": mx.array(rows.targets),
-            "loss_weights": mx.array(rows.loss_weights),
-        }
+        """Return the arrays of `rows` that `nll` needs; made outside of any traced function.
+
+        Where few places count, `places` are their numbers in the flattened batch, filled up with
+        the first at weight 0, and targets and weights are theirs alone.
+        """
+        inputs = {"input_ids": mx.array(rows.input_ids)}
         if rows.segment_ids is not None:
             inputs["segment_ids"] = mx.array(rows.segment_ids)
-        return inputs
+        targets, weights = rows.targets, rows.loss_weights
+        places = _counting(weights)
+        if places is not None:
+            number = np.count_nonzero(weights)
+            targets, weights = targets.reshape(-1)[places], weights.reshape(-1)[places]
+            weights[number:] = 0.0
+            inputs["places"] = mx.array(places)
+        return inputs | {"targets": mx.array(targets), "loss_weights": mx.array(weights)}
 
     def nll(self, model: GPT, inputs: Inputs, key: mx.array | None) -> mx.array:
         """Return the sum over all targets of weight times negative log-likelihood in nats, float32.
@@ -38,6 +58,35 @@ class Objective:
         """
         segments = inputs.get("segment_ids")
         attend = CausalAttend() if segments is None else SegmentAttend(segments)
-        dropout = Dropout(self.dropout, key) if self.dropout and key is not None else None
-        logits = model(inputs["input_ids"], attend, dropout).astype(mx.float32)
-        return (cross_entropy(logits, inputs["targets"]) * inputs["loss_weights"]).sum()
+        dropout = None
+        if key is not None and (self.dropout or self.adapter_dropout):
+            dropout = Dropout(self.dropout, key, self.adapter_dropout)
+        features = model.features(
+            inputs["input_ids"], attend, dropout, recompute=self.checkpoint_layers
+        )
+        targets, weights = inputs["targets"], inputs["loss_weights"]
+        if "places" in inputs:
+            features = features.reshape(-1, features.shape[-1])[inputs["places"]]
+        chunk = self.logits_chunk or tokens_at_once(model.config.vocab)
+        if targets.size <= chunk:
+            return weighted_nll(model, features, targets, weights, dropout)
+        features = features.reshape(-1, features.shape[-1])
+        targets, weights = targets.reshape(-1), weights.reshape(-1)
+        if key is None:
+            return evaluated_nll(model, features, targets, weights, chunk)
+        return chunked_nll(model, features, targets, weights, dropout, chunk)
+
+
+def _counting(weights: np.ndarray) -> np.ndarray | None:
+    """Return the numbers of the places whose weight is not 0, and some more; None if most count.
+
+    A few more than there are, so that batches of one shape have few numbers of them.
+    """
+    found = np.flatnonzero(weights)
+    if len(found) >= _WORTH_IT * weights.size:
+        return None
+    step = -(-weights.size // _SIZES)
+    wanted = max(1, -(-len(found) // step)) * step
+    places = np.zeros(min(wanted, weights.size), dtype=np.int32)
+    places[: len(found)] = found
+    return places

@@ -69,6 +69,10 @@ class Adapter:
     PEFT no."""
     base: str | None = None
     """The model that it was made for, as its maker called it."""
+    base_fingerprint: str | None = None
+    """The weights that it was made for, as `base_fingerprint` names them."""
+    chat_template: str | None = None
+    """The template that it was trained with, if it is another than its base's."""
     source: str = "the adapter"
     """Where it comes from, for messages."""
 

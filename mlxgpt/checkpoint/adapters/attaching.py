@@ -8,6 +8,7 @@ import mlx.nn as nn
 from mlx.utils import tree_unflatten
 
 from mlxgpt.checkpoint.adapters.adapter import EMBEDDING, Adapter
+from mlxgpt.checkpoint.adapters.base_fingerprint import warn_of_another_base
 from mlxgpt.checkpoint.adapters.tensors import listed
 from mlxgpt.checkpoint.borrowed import BorrowedModel
 from mlxgpt.errors import CheckpointError
@@ -19,7 +20,8 @@ def attach(model: GPT | BorrowedModel, adapter: Adapter) -> None:
     """Change `model` by `adapter`, in place; a quantized base stays quantized.
 
     The low-rank parts are float32, and are all that is left to train. Raises `CheckpointError`
-    before anything is changed if the adapter does not fit, or another is attached already.
+    before anything is changed if the adapter does not fit, or another is attached already, and
+    warns (`MLXGPTWarning`) if it was made for other weights.
     """
     if isinstance(model, BorrowedModel):
         raise CheckpointError(
@@ -32,6 +34,7 @@ def attach(model: GPT | BorrowedModel, adapter: Adapter) -> None:
             f"{adapter.source}: the model has an adapter attached already; fuse that one first"
         )
     check_fit(adapter, model.config)
+    warn_of_another_base(adapter, model)
     model.freeze()
     for name, weight in adapter.weights.items():
         path, _, part = name.rpartition(".")

@@ -1,10 +1,11 @@
 """A folder with an adapter, in mlx-lm's form or in PEFT's <-> `Adapter`."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from mlxgpt.atomic import new_folder
+from mlxgpt.atomic import new_folder, write_bytes
 from mlxgpt.checkpoint.adapters.adapter import EMBEDDING, Adapter
 from mlxgpt.checkpoint.adapters.mlx_form import WEIGHTS as MLX_WEIGHTS
 from mlxgpt.checkpoint.adapters.mlx_form import read_mlx, to_mlx
@@ -18,14 +19,15 @@ from mlxgpt.checkpoint.safetensors import write_tensors
 from mlxgpt.errors import CheckpointError
 
 Form = Literal["mlx-lm", "peft"]
+TEMPLATE = "chat_template.jinja"
 _PICKLES = ("adapter_model.bin", "adapter_model.pt", "adapters.npz")
 
 
 def read_adapter(path: str | Path) -> Adapter:
     """Read an adapter, of mlx-lm or of PEFT, and check all that can be checked without its base.
 
-    `path` is its folder, or its name on the Hub. Whether it fits a network is checked by
-    `check_fit`, and by `attach`. Raises `CheckpointError`.
+    `path` is its folder, or its name on the Hub. A `chat_template.jinja` beside it is read too.
+    Whether it fits a network is checked by `check_fit`, and by `attach`. Raises `CheckpointError`.
     """
     directory = local_path(path)
     if not os.path.isdir(directory):
@@ -43,7 +45,17 @@ def read_adapter(path: str | Path) -> Adapter:
                     f"adapter again as {weights}"
                 )
         raise CheckpointError(f"{directory / weights} is missing")
-    return read_peft(directory, settings) if of_peft else read_mlx(directory, settings)
+    adapter = read_peft(directory, settings) if of_peft else read_mlx(directory, settings)
+    return replace(adapter, chat_template=_read_template(directory / TEMPLATE))
+
+
+def _read_template(file: Path) -> str | None:
+    if not os.path.lexists(file):
+        return None
+    try:
+        return file.read_text(encoding="utf-8") or None
+    except (OSError, ValueError) as e:
+        raise CheckpointError(f"{file} cannot be read: {e}") from e
 
 
 def write_adapter(
@@ -66,6 +78,8 @@ def write_adapter(
         with new_folder(directory, same=False) as temporary:
             write_tensors(temporary / weights, dict(sorted(tensors.items())))
             write_json(temporary / CONFIG, dict(sorted(config.items())))
+            if adapter.chat_template is not None:
+                write_bytes(temporary / TEMPLATE, adapter.chat_template.encode())
     except (OSError, RuntimeError) as e:
         raise CheckpointError(f"cannot write {directory}: {e}") from e
 

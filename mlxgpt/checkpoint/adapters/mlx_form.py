@@ -18,6 +18,7 @@ from mlxgpt.checkpoint.adapters.tensors import finite_tensors, listed, low_rank
 from mlxgpt.errors import CheckpointError
 
 WEIGHTS = "adapters.safetensors"
+_FINGERPRINT = "base_fingerprint"  # a key of ours, which mlx-lm passes over
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _PARTS = {"lora_a": "a", "lora_b": "b", "m": "m"}
 
@@ -42,7 +43,7 @@ def read_mlx(directory: Path, settings: Settings) -> Adapter:
     file = directory / WEIGHTS
     num_layers = settings.whole("num_layers", -1)
     fine_tune_type = settings.choice("fine_tune_type", ("lora", "dora", "full"), "lora")
-    base = settings.text("model")
+    base, fingerprint = settings.text("model"), settings.text(_FINGERPRINT)
     if fine_tune_type == "full":
         weights = finite_tensors(file)
         keys = (
@@ -56,6 +57,7 @@ def read_mlx(directory: Path, settings: Settings) -> Adapter:
             weights=weights,
             targets=targets,
             base=base,
+            base_fingerprint=fingerprint,
             source=str(directory),
         )
     parameters = settings.inside("lora_parameters")
@@ -78,6 +80,7 @@ def read_mlx(directory: Path, settings: Settings) -> Adapter:
         targets=_targets(keys, num_layers, modules, settings),
         dropout=dropout,
         base=base,
+        base_fingerprint=fingerprint,
         source=str(directory),
     )
 
@@ -87,10 +90,10 @@ def _targets(
 ) -> LastLayers:
     """Return what the settings ask for. Without `keys` that is what any layer has: versions of
     mlx-lm took different modules for it."""
-    relative = {path: _relative(path) for path in found}
+    names = {path: relative(path) for path in found}
     if keys is None:
-        return LastLayers(frozenset(relative.values()), num_layers)
-    extra = [path for path, key in relative.items() if key not in keys and path not in keys]
+        return LastLayers(frozenset(names.values()), num_layers)
+    extra = [path for path, key in names.items() if key not in keys and path not in keys]
     if extra:
         raise CheckpointError(
             f"{settings.where}: 'keys' does not list what is in {WEIGHTS}: {listed(extra)}"
@@ -98,7 +101,8 @@ def _targets(
     return LastLayers(frozenset(keys), num_layers)
 
 
-def _relative(path: str) -> str:
+def relative(path: str) -> str:
+    """Return what a module or weight is called in its layer; outside of layers, its path."""
     match = _LAYER.fullmatch(path)
     return match[2] if match else path
 
@@ -124,12 +128,14 @@ def to_mlx(adapter: Adapter, base: str | None) -> tuple[dict[str, Any], dict[str
     parameters: dict[str, Any] = {"keys": sorted(targets.keys)}
     if adapter.modules:
         parameters |= {"rank": rank, "scale": scale, "dropout": adapter.dropout}
-    config = {
+    config: dict[str, Any] = {
         "fine_tune_type": adapter.fine_tune_type,
         "lora_parameters": parameters,
         "model": base,
         "num_layers": targets.num_layers,
     }
+    if adapter.base_fingerprint is not None:
+        config[_FINGERPRINT] = adapter.base_fingerprint
     tensors = dict(adapter.weights)
     for path, change in adapter.modules.items():
         tensors |= _tensors(path, change, rank, scale)

@@ -81,6 +81,12 @@ class SFTDataConfig:
             f"'data.bpe_dropout' must be between 0 and 1; got {self.bpe_dropout}",
         )
 
+        require(
+            self.packing != "concatenate" or self.bpe_dropout == 0,
+            "'data.packing' concatenate cuts the examples once and for all, so that there can be no "
+            "BPE-dropout; leave one of them out",
+        )
+
     @property
     def num_bins(self) -> int:
         """`length_bucket`, decided."""

@@ -11,7 +11,9 @@ from mlxgpt.config import to_dict
 from mlxgpt.data import Batch
 from mlxgpt.data.sft.batching import micro_batches
 from mlxgpt.data.sft.drawing import Drawing
+from mlxgpt.data.sft.example import Example
 from mlxgpt.data.sft.example_set import ExampleSet
+from mlxgpt.data.sft.packing import Pieces
 from mlxgpt.model import GPT
 from mlxgpt.train.objective import Objective
 from mlxgpt.train.prepared import ONLY_WHEN_TO_LOOK
@@ -29,6 +31,8 @@ class SFTJob:
     config: SFTConfig
     """Resolved."""
     examples: ExampleSet
+    pieces: Pieces | None
+    """What is drawn instead of the examples, where those are joined and cut."""
     drawing: Drawing
     tuned: Tuned
     """The base, with what is trained of it or beside it."""
@@ -75,13 +79,15 @@ class SFTJob:
 
     def batches(self, step: int) -> list[Batch]:
         config = self.config
-        rows = [
-            [self.examples.drawn(index, step) for index in row]
-            for row in self.drawing.rows(step - 1)
-        ]
+        rows = [[self._drawn(index, step) for index in row] for row in self.drawing.rows(step - 1)]
         budget = config.data.tokens_per_batch
         at_once = None if budget is not None else config.micro_batch_size
         return micro_batches(rows, rows_at_once=at_once, tokens_at_once=budget)
+
+    def _drawn(self, index: int, step: int) -> Example:
+        if self.pieces is not None:
+            return self.pieces.examples[index]
+        return self.examples.drawn(index, step)
 
     def epoch(self, step: int) -> float:
         return self.drawing.epoch(step)

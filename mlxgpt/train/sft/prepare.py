@@ -15,6 +15,7 @@ from mlxgpt.data.sft.drawing import Drawing
 from mlxgpt.data.sft.drawings import drawing_for
 from mlxgpt.data.sft.encoder import RowEncoder
 from mlxgpt.data.sft.example_set import ExampleSet, load_sets
+from mlxgpt.data.sft.packing import Pieces, cut_into_pieces
 from mlxgpt.model import GPTConfig, train_flops_per_token
 from mlxgpt.model.cost import forward_flops_per_token
 from mlxgpt.text import Tokenizer
@@ -47,7 +48,14 @@ def prepare_sft(config: SFTConfig, progress: Progress) -> SFTJob:
     train, valid = load_sets(
         config.data, encoder, config.seed, lambda d, t: progress("reading the rows", d, t)
     )
-    drawing = draw(config, train)
+    pieces = _pieces(config, train)
+    drawing = drawing_for(
+        config.data,
+        [example.length for example in (pieces.examples if pieces else train.examples)],
+        config.micro_batch_size * config.grad_accum_steps,
+        _length(config),
+        config.seed,
+    )
     resolved = resolve_sft(config, drawing)
     progress("loading the base", 0, 0)
     added = template.template if template.added else None
@@ -57,6 +65,7 @@ def prepare_sft(config: SFTConfig, progress: Progress) -> SFTJob:
     return SFTJob(
         config=resolved,
         examples=train,
+        pieces=pieces,
         drawing=drawing,
         tuned=tuned,
         validation=validation,
@@ -70,17 +79,6 @@ def prepare_sft(config: SFTConfig, progress: Progress) -> SFTJob:
 def prepare_sft_resume(run: RunDirectory, progress: Progress) -> SFTJob:
     """Do the same for a run that exists, with its own config; its weights come later."""
     return prepare_sft(run.config(SFTConfig), progress)
-
-
-def draw(config: SFTConfig, examples: ExampleSet) -> Drawing:
-    """Return how the examples are drawn; `data.max_length` must be settled."""
-    return drawing_for(
-        config.data,
-        [example.length for example in examples.examples],
-        config.micro_batch_size * config.grad_accum_steps,
-        _length(config),
-        config.seed,
-    )
 
 
 def resolve_sft(config: SFTConfig, drawing: Drawing) -> SFTConfig:
@@ -110,6 +108,12 @@ def resolve_sft(config: SFTConfig, drawing: Drawing) -> SFTConfig:
         save_every=config.save_every or eval_every,
         workers=num_workers(config),
     )
+
+
+def _pieces(config: SFTConfig, examples: ExampleSet) -> Pieces | None:
+    if config.data.packing != "concatenate":
+        return None
+    return cut_into_pieces(examples.examples, _length(config), config.seed)
 
 
 def _absolute(path: str) -> str:
