@@ -19,6 +19,7 @@ from mlxgpt.cli.eval import evaluate
 from mlxgpt.cli.export import export
 from mlxgpt.cli.generate import generate
 from mlxgpt.cli.info import info
+from mlxgpt.cli.sft import sft
 from mlxgpt.cli.shell import interruptible
 from mlxgpt.cli.train import train
 from mlxgpt.errors import MLXGPTError
@@ -34,6 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(interruptible(train))
+app.command()(interruptible(sft))
 app.command()(interruptible(generate))
 app.command()(interruptible(chat))
 app.command("eval")(interruptible(evaluate))

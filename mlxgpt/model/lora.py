@@ -179,9 +179,8 @@ def row_lengths(module: nn.Module) -> mx.array:
     return mx.sqrt(_row_squares(module))
 
 
-def whole_matrix(module: nn.Module, dtype: mx.Dtype | None = None) -> mx.array:
-    """Return the matrix (rows, columns) of a module; a quantized one is unpacked, in `dtype` or the
-    precision of its scales."""
+def whole_matrix(module: nn.Module) -> mx.array:
+    """Return the matrix (rows, columns) of a module; a quantized one is unpacked."""
     if isinstance(module, nn.QuantizedLinear | nn.QuantizedEmbedding):
         return mx.dequantize(
             module.weight,
@@ -190,15 +189,14 @@ def whole_matrix(module: nn.Module, dtype: mx.Dtype | None = None) -> mx.array:
             group_size=module.group_size,
             bits=module.bits,
             mode=module.mode,
-            dtype=dtype,
         )
     assert isinstance(module, nn.Linear | nn.Embedding), type(module)
-    return module.weight if dtype is None else module.weight.astype(dtype)
+    return module.weight
 
 
 def _row_squares(module: nn.Module) -> mx.array:
     """Return the squared length of each row of a matrix, in float32."""
-    return whole_matrix(module, mx.float32).square().sum(axis=-1)
+    return whole_matrix(module).astype(mx.float32).square().sum(axis=-1)
 
 
 def _row_lengths(

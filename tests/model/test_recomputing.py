@@ -117,7 +117,6 @@ def test_it_holds_less() -> None:
         model.update(start)
         return mx.get_peak_memory() - before
 
-    print(peak(True), peak(False))
     assert peak(True) < 0.5 * peak(False)
 
 

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 from tiny_runs import EAGER, Recorder, ignore
 
 from mlxgpt.checkpoint import save_model
@@ -40,6 +41,14 @@ def write_base(folder: Path, **shape: Any) -> Path:
     values = {"n_layer": 2, "n_embd": 16, "n_head": 2, "n_kv_head": 1, "max_seq_len": 64, **shape}
     model = GPT(GPTConfig(**values, vocab_size=tokenizer.vocab_size))
     init_weights(model, 7)
+    # Fresh models have zeros where a trained one has none, and DoRA has no direction to turn there.
+    weights = model.weights()
+    keys = mx.random.split(mx.random.key(3), len(weights))
+    shaken = [
+        w + 0.05 * mx.random.normal(w.shape, key=k)
+        for w, k in zip(weights.values(), keys, strict=True)
+    ]
+    model.set_weights(dict(zip(weights, shaken, strict=True)))
     save_model(folder, model, tokenizer)
     return folder
 

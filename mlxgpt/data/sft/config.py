@@ -10,6 +10,9 @@ Overflow = Literal["truncate-left", "truncate-right", "drop"]
 Turns = Literal["all", "last"]
 Packing = Literal["best-fit", "concatenate"]
 
+_LONGEST = 2048
+"""Tokens of an example at most, where nothing else is said and the base can see more."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SFTDataConfig:
@@ -83,9 +86,21 @@ class SFTDataConfig:
 
         require(
             self.packing != "concatenate" or self.bpe_dropout == 0,
-            "'data.packing' concatenate cuts the examples once and for all, so that there can be no "
+            "'data.packing' concatenate cuts the examples once for all, so that there can be no "
             "BPE-dropout; leave one of them out",
         )
+
+    def length_for(self, context: int | None) -> int:
+        """Return `max_length`, decided for a base that sees `context` tokens; None: any number.
+
+        Raises `ConfigError` if the base does not see so many.
+        """
+        require(
+            self.max_length is None or context is None or self.max_length <= context,
+            f"'data.max_length' (--max-length) is {self.max_length}, but the base sees {context} "
+            "tokens at most",
+        )
+        return self.max_length or min(_LONGEST, context or _LONGEST)
 
     @property
     def num_bins(self) -> int:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from mlxgpt.checkpoint import load_tokenizer, open_checkpoint
 from mlxgpt.checkpoint.chosen_template import chosen_template
-from mlxgpt.config import require
 from mlxgpt.data import Batch, batch_bytes
 from mlxgpt.data.sft.batching import validation_batches
 from mlxgpt.data.sft.drawing import Drawing
@@ -29,9 +28,6 @@ from mlxgpt.train.sft.tuned import tune
 Progress = Callable[[str, int, int], None]
 """Told (what is being done, how much is done, how much there is)."""
 
-_LONGEST = 2048
-"""Tokens of an example at most, where nothing else is said and the base can see more."""
-
 
 def prepare_sft(config: SFTConfig, progress: Progress) -> SFTJob:
     """Open the base, read and encode the rows, and prepare the network.
@@ -42,18 +38,19 @@ def prepare_sft(config: SFTConfig, progress: Progress) -> SFTJob:
     tokenizer = load_tokenizer(checkpoint)
     template = chosen_template(checkpoint, tokenizer, config.data.template)
     config, notes = _settle_dropout(config, tokenizer)
-    config = _with_length(config, checkpoint.config)
+    length = config.data.length_for(checkpoint.config.context)
+    config = replace(config, data=replace(config.data, max_length=length))
     refuse_too_large_to_tune(checkpoint.config, full=config.tuning.method == "full")
-    encoder = RowEncoder(tokenizer, template.template, config.data, _length(config))
+    encoder = RowEncoder(tokenizer, template.template, config.data, length)
     train, valid = load_sets(
         config.data, encoder, config.seed, lambda d, t: progress("reading the rows", d, t)
     )
-    pieces = _pieces(config, train)
+    pieces = _pieces(config, train, length)
     drawing = drawing_for(
         config.data,
         [example.length for example in (pieces.examples if pieces else train.examples)],
         config.micro_batch_size * config.grad_accum_steps,
-        _length(config),
+        length,
         config.seed,
     )
     resolved = resolve_sft(config, drawing)
@@ -110,30 +107,14 @@ def resolve_sft(config: SFTConfig, drawing: Drawing) -> SFTConfig:
     )
 
 
-def _pieces(config: SFTConfig, examples: ExampleSet) -> Pieces | None:
+def _pieces(config: SFTConfig, examples: ExampleSet, length: int) -> Pieces | None:
     if config.data.packing != "concatenate":
         return None
-    return cut_into_pieces(examples.examples, _length(config), config.seed)
+    return cut_into_pieces(examples.examples, length, config.seed)
 
 
 def _absolute(path: str) -> str:
     return str(Path(os.path.expanduser(path)).absolute())
-
-
-def _length(config: SFTConfig) -> int:
-    assert config.data.max_length is not None
-    return config.data.max_length
-
-
-def _with_length(config: SFTConfig, model: GPTConfig) -> SFTConfig:
-    """Settle `data.max_length`, which the base must be able to see."""
-    wanted, context = config.data.max_length, model.context
-    require(
-        wanted is None or context is None or wanted <= context,
-        f"'data.max_length' (--max-length) is {wanted}, but the base sees {context} tokens at most",
-    )
-    length = wanted or min(_LONGEST, context or _LONGEST)
-    return replace(config, data=replace(config.data, max_length=length))
 
 
 def _settle_dropout(config: SFTConfig, tokenizer: Tokenizer) -> tuple[SFTConfig, tuple[str, ...]]:

@@ -1,0 +1,53 @@
+"""A file of rows, a base and settings -> rows as training on that base would see them."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlxgpt.checkpoint import load_tokenizer, open_checkpoint
+from mlxgpt.checkpoint.chosen_template import chosen_template
+from mlxgpt.config import build, require
+from mlxgpt.data.sft.config import SFTDataConfig
+from mlxgpt.data.sft.encoder import RowEncoder
+from mlxgpt.data.sft.example_set import ExampleSet, load_sets
+from mlxgpt.data.sft.row_folder import find_files
+
+_LONGEST = 2048
+"""Tokens of a row at most, where nothing else is said and the base can see more."""
+_ENDLESS = 1 << 40
+"""Tokens that no row has."""
+
+
+class OpenedRows:
+    """A base of which everything but the weights has been read, and the rows to show."""
+
+    def __init__(self, rows: str, base: str, settings: Mapping[str, Any]) -> None:
+        """`settings` are fields of `SFTDataConfig`; None: not given.
+
+        All rows are for training here, none is held back. Raises `ConfigError`, `DataError`,
+        `CheckpointError` and `TokenizerError` as the parts do.
+        """
+        given = {name: value for name, value in settings.items() if value is not None}
+        self.config = build(SFTDataConfig, {"train": rows, "val_fraction": 0.0, **given}, "data")
+        self.file: Path = find_files(rows)[0]
+        checkpoint = open_checkpoint(base)
+        self.tokenizer = load_tokenizer(checkpoint)
+        self.chosen = chosen_template(checkpoint, self.tokenizer, self.config.template)
+        self.max_length = _settled(self.config.max_length, checkpoint.config.context)
+        self.encoder = self._encoder(self.max_length)
+        self.uncut = self._encoder(_ENDLESS)
+
+    def load(self, seed: int, progress: Callable[[int, int], None] | None = None) -> ExampleSet:
+        """Read and encode all rows."""
+        return load_sets(self.config, self.encoder, seed, progress)[0]
+
+    def _encoder(self, max_length: int) -> RowEncoder:
+        return RowEncoder(self.tokenizer, self.chosen.template, self.config, max_length)
+
+
+def _settled(wanted: int | None, context: int | None) -> int:
+    require(
+        wanted is None or context is None or wanted <= context,
+        f"'data.max_length' (--max-length) is {wanted}, but the base sees {context} tokens at most",
+    )
+    return wanted or min(_LONGEST, context or _LONGEST)
