@@ -16,6 +16,7 @@ from mlxgpt.checkpoint import attach
 from mlxgpt.checkpoint.adapters.fresh import fresh_adapter, train_only, trained_names
 from mlxgpt.data import Batch
 from mlxgpt.model import GPT, Quantization, quantize_modules
+from mlxgpt.model.shared_copy import shared_copy
 from mlxgpt.train.objective import Objective
 from mlxgpt.train.resolve import resolve
 from mlxgpt.train.step import TrainStep
@@ -184,3 +185,27 @@ def test_the_last_layers_alone_can_be_trained(random_gpt: Maker) -> None:
     model.update(step.parameters)
     moved = {name for name, w in model.weights().items() if not mx.array_equal(w, before[name])}
     assert moved == names
+
+
+@METHODS
+@BASES
+def test_in_half_precision_the_first_loss_is_that_of_the_base(
+    random_gpt: Maker, method: str, quantized: bool
+) -> None:
+    """The lengths of DoRA's rows are kept from before the base became half precision."""
+    base = random_gpt(**SHAPE)
+    if quantized:
+        base.set_dtype(mx.float16)  # whose scales then become bfloat16
+        packed(base)
+    model = shared_copy(base)
+    expected = step_of(base).evaluate([batch()])[0]
+    changed(model, method, num_layers=None)
+    losses = []
+    for chunk in (None, 7):
+        config = resolve(tiny(Path("unused"), dtype="bfloat16", optimizer={"max_lr": 1e-2}), VOCAB)
+        step = TrainStep(model, Objective(logits_chunk=chunk), config, compiled=False)
+        assert step.evaluate([batch()])[0] == pytest.approx(expected, rel=0.01)
+        assert all(p.dtype == mx.float32 for _, p in tree_flatten(step.parameters))
+        losses.append([step.run(i, [batch()])[0].item() for i in range(1, 11)])
+    assert losses[0][-1] < 0.9 * losses[0][0]
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
