@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mlxgpt.checkpoint import Checkpoint
+from mlxgpt.cli.opened_model import OpenedModel
 from mlxgpt.errors import ConfigError, MLXGPTWarning, TokenizerError
 from mlxgpt.text import Tokenizer
-from mlxgpt.text.chat_template import ChatTemplate
 
 
 @dataclass(frozen=True)
@@ -66,30 +66,27 @@ class ChatForm:
 
     def __init__(
         self,
-        checkpoint: Checkpoint,
-        tokenizer: Tokenizer,
+        opened: OpenedModel,
         template_file: Path | None,
         *,
         otherwise: str = "",
     ) -> None:
-        """Take the template from a file, or else the model's own.
+        """Take the template from a file, or else that of the adapter or the model.
 
         Raises `ConfigError` if there is none, `otherwise` saying what else one could do, and
         `TokenizerError` for one that cannot be used.
         """
-        names = tokenizer.border_names()
-        if template_file is not None:
-            template = ChatTemplate.read(template_file.expanduser(), names)
-        elif (source := checkpoint.chat_template) is not None:
-            template = ChatTemplate(source, names, name=f"the chat template of {checkpoint.path}")
-        else:
+        checkpoint, tokenizer = opened.checkpoint, opened.tokenizer
+        template = opened.chat_template(template_file)
+        if template is None:
             raise ConfigError(
                 f"{checkpoint.path} has no chat template: give one with --chat-template FILE"
                 f"{otherwise}"
             )
         self._template = template
         self._tokenizer = tokenizer
-        named = tokenizer.special_tokens.get(names.get("eos_token", ""))
+        end_name = tokenizer.border_names().get("eos_token", "")
+        named = tokenizer.special_tokens.get(end_name)
         ends = {end for end in (template.end_of_turn(tokenizer), named) if end is not None}
         self.stop_ids = _stop_ids(checkpoint, tokenizer) | ends
 

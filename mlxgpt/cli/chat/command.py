@@ -88,7 +88,7 @@ def chat(
     speed = Acceleration(draft=draft, num_draft_tokens=num_draft_tokens, kv_memory=memory)
     speed.settings()  # refuses at once what makes no sense
     opened = OpenedModel(model, adapter)
-    form = ChatForm(opened.checkpoint, opened.tokenizer, chat_template)
+    form = ChatForm(opened, chat_template)
     conversation = Conversation(said)
     form.ids(conversation.messages("A question."))  # before the weights: does it take this at all?
     plan = WriterPlan(speed, model, opened.checkpoint, opened.tokenizer)

@@ -24,8 +24,7 @@ class Asking:
     def form(self) -> ChatForm:
         """The chat template. Raises `ConfigError` if there is none."""
         otherwise = ", or leave out --chat to have the prompt continued" if self.chat else ""
-        checkpoint, tokenizer = self.model.checkpoint, self.model.tokenizer
-        return ChatForm(checkpoint, tokenizer, self.template, otherwise=otherwise)
+        return ChatForm(self.model, self.template, otherwise=otherwise)
 
     def of_text(self, text: str) -> Prompt:
         """Return what is asked by a text. Raises `ConfigError` or `TokenizerError`."""
