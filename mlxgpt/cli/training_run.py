@@ -64,9 +64,10 @@ def run_training(
         outcome = trainer.run(lambda: stop.requested)
     progress.finish()
     plot = run.plot(words.title)
-    progress.say(f"\nspeed  {speed(run.metrics())}")
+    progress.say(f"\nspeed    {speed(run.metrics())}")
     if outcome.finished:
-        progress.say(f"{words.result:<7}{run.path}\nplot   {plot}\nnext   {words.next}")
+        for name, what in ((words.result, run.path), ("plot", plot), ("next", words.next)):
+            progress.say(f"{name:<8} {what}")
     else:
         progress.say(
             f"\nstopped after step {outcome.step}, all saved; go on with:\n  {words.resume}"

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,21 +106,27 @@ def test_the_picture_is_the_same_for_the_same_rows(base: Path, rows: Path) -> No
     assert a == b != c
 
 
-def test_sequence_is_shown_beside_the_others(base: Path, rows: Path) -> None:
-    arguments = ("histogram", rows, "--model", base, "--pack-mode", "sequence", "--json")
-    modes = json.loads(run(*arguments))["modes"]
-    assert list(modes) == ["sequence", "none", "sample", "bucket"]
-    assert modes["sequence"]["draws"] == modes["none"]["draws"]
+def test_sequence_takes_the_place_of_none(base: Path, rows: Path) -> None:
+    arguments = ("histogram", rows, "--model", base, "--json")
+    modes = json.loads(run(*arguments, "--pack-mode", "sequence"))["modes"]
+    assert list(modes) == ["sequence", "sample", "bucket"]
+    assert modes["sequence"]["draws"] == json.loads(run(*arguments))["modes"]["none"]["draws"]
 
 
-def test_the_settings_of_rows_and_bins_count(base: Path, rows: Path) -> None:
-    def facts(*more: object) -> dict[str, object]:
-        return json.loads(run("histogram", rows, "--model", base, "--json", *more))
+def test_the_settings_of_rows_and_bins_count(
+    base: Path, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlxgpt.cli.data.histogram_plot.plot_histograms", lambda *_: None)
+    arguments = ("histogram", rows, "--model", base, "--json", "--draws", 50)
+
+    def facts(*more: object) -> dict[str, Any]:
+        return json.loads(run(*arguments, *more))
 
     plain = facts()
-    assert facts("--length-bucket", 2)["modes"] != plain["modes"]
+    assert facts()["modes"] == plain["modes"]
+    assert facts("--length-bucket", 2)["modes"]["bucket"] != plain["modes"]["bucket"]
     assert facts("--batch", 1)["modes"] != plain["modes"]
-    assert facts("--seed", 1, "--draws", 50)["modes"] != facts("--draws", 50)["modes"]
+    assert facts("--seed", 1)["modes"] != plain["modes"]
     assert facts("--max-length", 50)["edges"] != plain["edges"]
     assert facts("--max-length", 50, "--overflow", "drop")["rows"] == 34
     assert facts("--template", "plain")["template"] == "plain"

@@ -20,6 +20,7 @@ from mlxgpt.train.sft import SFTConfig
 
 Result = tuple[int, str, str]
 Run = Callable[..., Result]
+PLAIN = ("--template", "plain")
 FEW = shlex.split("--steps 3 --set workers=1 --max-length 40 --val-fraction 0.2")
 
 
@@ -174,10 +175,10 @@ def test_a_run_ends_with_an_adapter_and_goes_on_after_a_stop(
 ) -> None:
     code, _, err = mlxgpt("sft", base, "--data", rows, *FEW, "--out", "a", "--template", "plain")
     assert code == 0, err
-    for word in ("adapter a", "plot   a/loss.png", "--adapter a", "validate", "train  "):
+    for word in ("adapter  a", "plot     a/loss.png", "--adapter a", "validate", "train  "):
         assert word in err
     assert Path("a/adapters.safetensors").exists()
-    code, out, err = mlxgpt("generate", base, "--adapter", "a", "--prompt", "ask", "--tokens", "3")
+    code, _, err = mlxgpt("generate", base, "--adapter", "a", "--prompt", "ask", "--tokens", "3")
     assert code == 0, err
     code, _, err = mlxgpt("sft", "--resume", "a")
     assert code == 0
@@ -199,8 +200,8 @@ def test_mistakes_are_one_line(mlxgpt: Run, base: Path, rows: Path, tmp_path: Pa
     refused(mlxgpt("sft", base, "--data", rows, "--length-bucket", "4"), "--pack-mode bucket")
     refused(mlxgpt("sft", base, "--data", rows, "--pack-mode", "packed"), "pack_mode")
     refused(mlxgpt("sft", base, "--data", rows, "--steps", "3", "--epochs", "2"), "steps", "epochs")
-    refused(mlxgpt("sft", base, "--data", rows, "--target", "q_pro"), "q_pro")
-    refused(mlxgpt("sft", base, "--data", rows, "--num-layers", "3"), "3", "2")
+    refused(mlxgpt("sft", base, "--data", rows, *PLAIN, "--target", "q_pro"), "q_pro")
+    refused(mlxgpt("sft", base, "--data", rows, *PLAIN, "--num-layers", "3"), "3", "2")
     refused(mlxgpt("sft", base, "--data", rows, "--template", "chatml"), "<|im_start|>", "alpaca")
     refused(mlxgpt("sft", base, "--data", rows, "--method", "full", "--rank", "4"), "tuning.rank")
     refused(mlxgpt("sft", "--resume", "nowhere"), "nowhere")

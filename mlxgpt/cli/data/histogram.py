@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 DEFAULT_OUT = Path("histogram.png")
 _MODES = ("none", "sample", "bucket")
-"""What is always shown, to compare with; `sequence` takes each row once, as `none` does."""
+"""What is shown, to compare with; `sequence`, which takes each row once, takes the place of `none`,
+which does the same."""
 _LEAST_DRAWS = 100_000
 """So that the rarest row, too, is drawn about as often as it would be in the long run."""
 
@@ -118,13 +119,14 @@ def _count(
     from mlxgpt.data.sft.histogram import histogram
 
     asked = opened.config.pack_mode
+    same = ("none", "sequence") if asked in ("none", "sequence") else (asked,)
     configs = {
         mode: replace(
             opened.config,
             pack_mode=mode,
             length_bucket=length_bucket if mode == "bucket" else None,
         )
-        for mode in (asked, *(mode for mode in _MODES if mode != asked))
+        for mode in (asked, *(mode for mode in _MODES if mode not in same))
     }
     with progress_bar() as bar:
         task = bar.add_task("reading rows", total=None)

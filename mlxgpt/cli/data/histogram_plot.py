@@ -26,7 +26,7 @@ def plot_histograms(drawn: "Sequence[tuple[str, Histogram]]", title: str, path: 
     from matplotlib.figure import Figure
     from matplotlib.ticker import PercentFormatter
 
-    figure = Figure(figsize=(14, 5), dpi=130, facecolor="#ffffff")
+    figure = Figure(figsize=(14, 5.3), dpi=130, facecolor="#ffffff")
     FigureCanvasAgg(figure)
     frequency, tokens, evenness = figure.subplots(1, 3)
     _draw(frequency, [(name, c, c.frequency) for name, c in drawn])
@@ -48,23 +48,37 @@ def plot_histograms(drawn: "Sequence[tuple[str, Histogram]]", title: str, path: 
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = frequency.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper right", ncols=len(labels), frameon=False)
+    figure.legend(
+        handles,
+        labels,
+        loc="upper left",
+        ncols=len(labels),
+        frameon=False,
+        bbox_to_anchor=(0.005, 0.945),
+    )
     # A name of a file may hold a dollar sign, or bytes that are no text.
-    figure.text(0.012, 0.955, _shortened(repair_surrogates(title)), fontsize=12, parse_math=False)
+    figure.text(0.012, 0.95, _shortened(repair_surrogates(title)), fontsize=12, parse_math=False)
     with new_file(path) as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a script that the font does not know is drawn as boxes
-        figure.tight_layout(rect=(0, 0, 1, 0.94), w_pad=2.0)
+        figure.tight_layout(rect=(0, 0, 1, 0.89), w_pad=2.0)
         figure.savefig(temporary, format="png")
 
 
 def _draw(axes: Any, series: "Sequence[tuple[str, Histogram, np.ndarray]]") -> None:
-    """Draw steps over the bins, the first ones filled and on top of nothing."""
+    """Draw steps over the bins, the first ones filled, and in front of the others."""
     for number, (name, counts, heights) in enumerate(series):
-        label = f"{name} (CoV {counts.variation:.3f})"
-        if number == 0:
-            axes.stairs(heights, counts.edges, color=_COLOURS[name], fill=True, alpha=0.22)
-        width = 2.2 if number == 0 else 1.4
-        axes.stairs(heights, counts.edges, color=_COLOURS[name], linewidth=width, label=label)
+        label, colour = f"{name} (CoV {counts.variation:.3f})", _COLOURS[name]
+        asked = number == 0
+        if asked:
+            axes.stairs(heights, counts.edges, color=colour, fill=True, alpha=0.22)
+        axes.stairs(
+            heights,
+            counts.edges,
+            color=colour,
+            linewidth=2.4 if asked else 1.4,
+            zorder=4 if asked else 3,
+            label=label,
+        )
 
 
 def _relative(counts: "Histogram") -> np.ndarray:
@@ -73,5 +87,5 @@ def _relative(counts: "Histogram") -> np.ndarray:
     return values / np.nanmean(values) if np.nansum(values) > 0 else values
 
 
-def _shortened(title: str, longest: int = 90) -> str:
+def _shortened(title: str, longest: int = 70) -> str:
     return title if len(title) <= longest else f"…{title[1 - longest :]}"
