@@ -14,8 +14,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import mlx.core as mx
+import numpy as np
+
 from benchmarks.harness import print_conditions, show
-from mlxgpt.data.sft.config import SFTDataConfig
+from mlxgpt import load
+from mlxgpt.data.sft.batching import validation_batches
+from mlxgpt.data.sft.example import Example
+from mlxgpt.data.sft.forms import Passage, recognise
+from mlxgpt.data.sft.row_files import read_rows
+from mlxgpt.data.sft.row_folder import find_files
+from mlxgpt.model import GPT
+from mlxgpt.train.objective import Objective
 
 RANK, SCALE, RATE = 8, 2.0, 2e-4
 
@@ -109,23 +119,21 @@ def ours(chosen: argparse.Namespace, out: Path) -> Run:
 
 
 def validation_loss(chosen: argparse.Namespace, adapter: Path | None) -> float:
-    """Return the loss on the validation rows, by our own evaluation."""
-    import mlx.core as mx
-    from mlxgpt.data.sft.batching import validation_batches
-    from mlxgpt.data.sft.encoder import RowEncoder
-    from mlxgpt.data.sft.example_set import load_sets
+    """Return the loss on the tokens of the validation texts, by our own evaluation.
 
-    from mlxgpt import load
-    from mlxgpt.model import GPT
-    from mlxgpt.train.objective import Objective
-
+    Only what both have trained on counts: neither what may stand before a text, nor its end, for
+    which they take different tokens.
+    """
     model, tokenizer = load(chosen.model, adapter)
     assert isinstance(model, GPT)
-    data = SFTDataConfig(train=chosen.data, max_length=chosen.length)
-    _, valid = load_sets(data, RowEncoder(tokenizer, None, data, chosen.length), 0)
-    assert valid is not None
+    examples = []
+    for row in read_rows(find_files(chosen.data)[1] or chosen.data):
+        form = recognise(row)
+        assert isinstance(form, Passage), "rows of texts are wanted here"
+        ids = np.array(tokenizer.encode(form.text)[: chosen.length], dtype=np.int32)
+        examples.append(Example(ids, np.arange(len(ids)) > 0))
     objective, total, count = Objective(), 0.0, 0.0
-    for batch in validation_batches(valid.examples, chosen.batch, None):
+    for batch in validation_batches(examples, chosen.batch):
         nll = objective.nll(model, objective.inputs(batch), None)
         mx.eval(nll)
         total += float(nll.item())

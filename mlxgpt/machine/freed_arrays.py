@@ -8,18 +8,18 @@ import mlx.core as mx
 
 from mlxgpt.machine.memory import total_memory
 
+_MOST = 2**30
 _SHARE = 8
-_UNKNOWN = 8 * 2**30
 
 
 def keep_freed_arrays() -> None:
-    """Let MLX keep up to an eighth of the machine's memory of freed arrays, on a CPU device.
+    """Let MLX keep up to 1 GiB of freed arrays on a CPU device, or an eighth of a small memory.
 
     More, where more was set before. On a GPU MLX's own limit is most of the memory anyway.
     """
     if mx.default_device().type != mx.DeviceType.cpu:
         return
-    wanted = (total_memory() or _UNKNOWN) // _SHARE
+    wanted = min(_MOST, (total_memory() or _SHARE * _MOST) // _SHARE)
     before = mx.set_cache_limit(wanted)
     if before > wanted:
         mx.set_cache_limit(before)

@@ -103,7 +103,9 @@ class ChatTemplate:
         """Return the messages in such a form that their text tells what stood in them."""
         given = Given(_plain_messages(messages), _plain_tools(tools))
         incoming = [given.messages, given.tools, self.special_tokens, self.source]
-        return MarkedMessages(given, Marking(tokenizer, json.dumps(incoming, ensure_ascii=False)), self._render)
+        return MarkedMessages(
+            given, Marking(tokenizer, json.dumps(incoming, ensure_ascii=False)), self._render
+        )
 
     def end_of_turn(self, tokenizer: Tokenizer) -> int | None:
         """Return the id of the special token with which the template ends an answer, if it does.

@@ -7,9 +7,11 @@ looks at the text.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any, final
 
 from mlxgpt.errors import TokenizerError
+from mlxgpt.seeding import derive
 from mlxgpt.text.added_tokens import AddedToken
 from mlxgpt.text.own_engine import OwnEngine
 from mlxgpt.text.pipeline.normalizers import normalize
@@ -87,6 +89,37 @@ class Marking:
                 ids.extend(self._stretch(piece.replace(self._mark, ""), at_start))
             at_start = False
         return ids
+
+    def encode_parts(
+        self, parts: Sequence[str], *, dropout: float = 0.0, seed: int = 0
+    ) -> list[list[int]]:
+        """Return the ids of each part of a text, encoded apart; nothing is merged across borders.
+
+        With `dropout` every stretch between special tokens has draws of its own.
+        """
+        if len(parts) == 1 and not dropout:
+            return [self.encode(parts[0])]
+        result: list[list[int]] = []
+        at_start, count = True, 0
+        for part in parts:
+            ids: list[int] = []
+            for piece in self._cut(part):
+                if isinstance(piece, AddedToken):
+                    ids.append(piece.id)
+                else:
+                    text = piece.replace(self._mark, "")
+                    if dropout:
+                        own = derive(seed, "chat-stretch", count) % 2**63
+                        ids.extend(self._tokenizer.encode(text, dropout=dropout, seed=own))
+                    else:
+                        ids.extend(self._stretch(text, at_start))
+                at_start, count = False, count + 1
+            result.append(ids)
+        return result
+
+    def unescaped(self, text: str) -> str:
+        """Return a text with its marks as they are, also where a template wrote them as JSON."""
+        return text.replace(_escaped(self._mark), self._mark)
 
     def _cut(self, text: str) -> list[str | AddedToken]:
         text = text.replace(_escaped(self._mark), self._mark)  # JSON in ASCII

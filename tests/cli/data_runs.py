@@ -23,8 +23,8 @@ def make_base(folder: Path, *, context: int = 256, template: bool = True) -> Pat
     """Write a base into `folder`."""
     specials = [END_OF_TEXT, START, END]
     tokenizer = train_bpe(["ask me what it is and I say so"] * 3, 280, special_tokens=specials)
-    shape = {"n_layer": 1, "n_embd": 8, "n_head": 1, "max_seq_len": context}
-    model = GPT(GPTConfig(**shape, vocab_size=tokenizer.vocab_size))
+    size = tokenizer.vocab_size
+    model = GPT(GPTConfig(n_layer=1, n_embd=8, n_head=1, max_seq_len=context, vocab_size=size))
     init_weights(model, 0)
     save_model(folder, model, tokenizer)
     if template:

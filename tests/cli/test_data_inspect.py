@@ -44,13 +44,13 @@ def test_what_is_learned_stands_between_marks(base: Path, rows: Path) -> None:
     assert table["row 1"] == f"{rows}:1, a conversation of 2 messages"
     assert table["template"] == "the base's own"
     assert table["ignored"] == "the fields source"
-    assert re.fullmatch(r"\d+, \d+ of them learned \(between ⟦ and ⟧\)", table["tokens"])
+    assert re.fullmatch(r"\d+, \d+ of them supervised \(between ⟦ and ⟧\)", table["tokens"])
     assert text == [
         f"{START}user\\n",
         f"ask me{END}\\n",
         f"{START}assistant\\n",
         "⟦say\\n⟧",
-        f"⟦so{END}⟧\\n",
+        f"⟦so{END}⟧",
     ]
 
 
@@ -88,11 +88,11 @@ def test_a_file_steers_no_terminal(base: Path, rows: Path) -> None:
 def test_an_unusable_row_is_shown_with_its_reason(base: Path, rows: Path) -> None:
     printed = run("inspect", rows, "--model", base, "--row", 5)
     assert head(printed)["left out"]
-    assert '"role": "assistant", "content": ""' in " ".join(printed.splitlines())
+    assert '"role": "assistant", "content": ""' in "".join(printed.splitlines())
     facts = json.loads(run("inspect", rows, "--model", base, "--row", 5, "--json"))
     assert facts["usable"] is False
     assert facts["reason"] == head(printed)["left out"]
-    assert "tokens" not in facts
+    assert "supervised_tokens" not in facts
 
 
 def test_a_cut_is_told_with_its_side(base: Path, rows: Path) -> None:
@@ -140,9 +140,9 @@ def test_without_a_row_it_is_the_first_and_the_whole_file(base: Path, rows: Path
     one = run("inspect", rows, "--model", base, "--row", 1)
     assert printed.startswith(one)
     report = printed.removeprefix(one)
-    hold("rows", "tokens", "5", within=report)
-    facts = json.loads(run("inspect", rows, "--model", base, "--json"))
-    assert facts["report"]
+    hold("5 in rows.jsonl: 4 used", "dropped    1: ", "(line 5)", "supervised", within=report)
+    facts = json.loads(run("inspect", rows, "--model", base, "--json"))["report"]
+    assert (facts["rows"], facts["used"], facts["held_back"]) == (5, 4, 0)
     assert "report" not in json.loads(run("inspect", rows, "--model", base, "--row", 1, "--json"))
 
 
@@ -156,8 +156,10 @@ def test_rows_are_counted_apart_from_lines(base: Path, tmp_path: Path) -> None:
 
 def test_a_folder_stands_for_its_train_file(base: Path, rows: Path) -> None:
     rows.rename(rows.parent / "train.jsonl")
+    write_rows(rows.parent / "valid.jsonl", {"text": "ask"})
     printed = run("inspect", rows.parent, "--model", base, "--row", 1)
     assert f"{rows.parent / 'train.jsonl'}:1" in head(printed)["row 1"]
+    assert "rows       5 in train.jsonl" in run("inspect", rows.parent, "--model", base)
 
 
 def test_a_base_without_a_template_has_alpaca_and_a_note(rows: Path, tmp_path: Path) -> None:
@@ -184,6 +186,7 @@ def test_mistakes_are_one_line(base: Path, rows: Path, tmp_path: Path) -> None:
     hold("--json", within=refuse("--json", "--no-colour"))
     hold("--row", within=refuse("--row", 0))
     hold("--model", within=refusal("inspect", rows))
+    hold("rows.jsonl:1", "--template", within=refuse("--template", "plain", "--row", 1))
     odd = write_rows(tmp_path / "odd.jsonl", {"text": "ask"}, {"unknown": 1})
     hold("odd.jsonl:2", "unknown", within=refuse("--row", 2, file=odd))
     hold("odd.jsonl:2", within=refuse(file=odd))

@@ -207,7 +207,11 @@ def test_a_run_from_nothing_to_a_model(mlxgpt: Run, corpus: Path) -> None:
     assert "\x1b" not in err
     assert "\r" not in err
     assert max(map(len, err.splitlines())) < 160
-    for words in ("model    runs/words-1", "next     mlxgpt generate runs/words-1", "validation loss"):
+    for words in (
+        "model    runs/words-1",
+        "next     mlxgpt generate runs/words-1",
+        "validation loss",
+    ):
         assert words in err
     assert err.count("validation loss") == 2
     assert mlxgpt("train", "--corpus", corpus, *TINY)[0] == 0

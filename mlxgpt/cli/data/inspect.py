@@ -118,14 +118,15 @@ def _in_words(row: "InspectedRow", legend: str) -> list[tuple[str, str]]:
     from mlxgpt.data.sft.encoder import Unusable
 
     result, config = row.result, row.opened.config
+    limit = f"{row.opened.max_length:,} are allowed (--max-length)"
     if isinstance(result, Unusable):
-        how = [("left out", result.reason)]
+        long = f" ({row.whole:,} tokens, {limit})" if row.whole > row.opened.max_length else ""
+        how = [("left out", result.reason + long)]
     else:
-        learned = f"{result.num_supervised:,} of them learned ({legend})"
+        learned = f"{result.num_supervised:,} of them supervised ({legend})"
         how = [("tokens", f"{result.length:,}, {learned}")]
         if row.cut:
             side = "beginning" if config.overflow == "truncate-left" else "end"
-            limit = f"{row.opened.max_length:,} are allowed (--max-length)"
             how.append(("cut", f"{row.cut:,} tokens at the {side}: {limit}"))
     ignored = ", ".join(row.ignored)
     return [

@@ -10,7 +10,7 @@ from mlxgpt.data.sft.encoder import Unusable
 from mlxgpt.data.sft.example import Example
 from mlxgpt.data.sft.forms import Completion, Conversation, Form, ignored_fields, recognise
 from mlxgpt.data.sft.row_files import RawRow, read_rows
-from mlxgpt.errors import DataError
+from mlxgpt.errors import DataError, MLXGPTError
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class InspectedRow:
     raw: RawRow
     form: Form
     result: Example | Unusable
-    whole: int | None
-    """Its tokens, had nothing been cut off; None if it is unusable."""
+    whole: int
+    """Its tokens before anything was cut off; 0 for a row that has none."""
 
     @property
     def what(self) -> str:
@@ -46,8 +46,7 @@ class InspectedRow:
     @property
     def cut(self) -> int:
         """How many tokens were cut off."""
-        is_example = isinstance(self.result, Example) and self.whole is not None
-        return self.whole - self.result.length if is_example else 0
+        return self.whole - self.result.length if isinstance(self.result, Example) else 0
 
     def stretches(self) -> list[Stretch]:
         """Return its text; nothing if it is unusable."""
@@ -70,7 +69,7 @@ class InspectedRow:
             "usable": isinstance(self.result, Example),
         }
         if isinstance(self.result, Unusable):
-            return facts | {"reason": self.result.reason}
+            return facts | {"reason": self.result.reason, "tokens": self.whole}
         facts |= {
             "tokens": self.result.length,
             "supervised_tokens": self.result.num_supervised,
@@ -97,10 +96,11 @@ def inspect_row(opened: OpenedRows, number: int) -> InspectedRow:
     """
     raw = _find(opened.file, number)
     form = recognise(raw)
-    result = opened.encoder.encode(form)
-    whole = opened.uncut.encode(form)
-    length = whole.length if isinstance(whole, Example) else None
-    return InspectedRow(opened, number, raw, form, result, length)
+    try:
+        result, whole = opened.encoder.encode_counted(form)
+    except MLXGPTError as e:
+        raise DataError(f"{raw.where}: {e}") from e
+    return InspectedRow(opened, number, raw, form, result, whole)
 
 
 def _find(file: Path, number: int) -> RawRow:

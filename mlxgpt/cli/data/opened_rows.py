@@ -14,8 +14,6 @@ from mlxgpt.data.sft.row_folder import find_files
 
 _LONGEST = 2048
 """Tokens of a row at most, where nothing else is said and the base can see more."""
-_ENDLESS = 1 << 40
-"""Tokens that no row has."""
 
 
 class OpenedRows:
@@ -24,25 +22,24 @@ class OpenedRows:
     def __init__(self, rows: str, base: str, settings: Mapping[str, Any]) -> None:
         """`settings` are fields of `SFTDataConfig`; None: not given.
 
-        All rows are for training here, none is held back. Raises `ConfigError`, `DataError`,
+        All rows of the file are for training here, none is held back, and what stands beside it to
+        validate on is left alone. Raises `ConfigError`, `DataError`,
         `CheckpointError` and `TokenizerError` as the parts do.
         """
         given = {name: value for name, value in settings.items() if value is not None}
-        self.config = build(SFTDataConfig, {"train": rows, "val_fraction": 0.0, **given}, "data")
         self.file: Path = find_files(rows)[0]
+        files = {"train": str(self.file), "val_fraction": 0.0}
+        self.config = build(SFTDataConfig, {**files, **given}, "data")
         checkpoint = open_checkpoint(base)
         self.tokenizer = load_tokenizer(checkpoint)
         self.chosen = chosen_template(checkpoint, self.tokenizer, self.config.template)
         self.max_length = _settled(self.config.max_length, checkpoint.config.context)
-        self.encoder = self._encoder(self.max_length)
-        self.uncut = self._encoder(_ENDLESS)
+        template = self.chosen.template
+        self.encoder = RowEncoder(self.tokenizer, template, self.config, self.max_length)
 
     def load(self, seed: int, progress: Callable[[int, int], None] | None = None) -> ExampleSet:
         """Read and encode all rows."""
         return load_sets(self.config, self.encoder, seed, progress)[0]
-
-    def _encoder(self, max_length: int) -> RowEncoder:
-        return RowEncoder(self.tokenizer, self.chosen.template, self.config, max_length)
 
 
 def _settled(wanted: int | None, context: int | None) -> int:

@@ -142,9 +142,7 @@ def _completion(given: dict[str, Any], answer: str, place: str) -> Completion | 
     if not isinstance(asked, list) and not isinstance(said, list):
         if _tools(given, place):
             raise DataError(f"{place}tools need 'prompt' and '{answer}' to be lists of messages")
-        return Completion(
-            read_text(asked, f"{place}prompt"), read_text(said, f"{place}{answer}")
-        )
+        return Completion(read_text(asked, f"{place}prompt"), read_text(said, f"{place}{answer}"))
     prompt, _ = read_messages(_listed(asked, "user", f"{place}prompt"), f"{place}prompt")
     more, unlearned = read_messages(_listed(said, "assistant", place + answer), place + answer)
     given_answers = {n for n, message in enumerate(prompt) if message["role"] == "assistant"}

@@ -9,14 +9,14 @@ from mlxgpt.text import repair_surrogates
 Message = dict[str, Any]
 
 ROLES = {
-    **{name: "system" for name in ("system",)},
-    **{name: "developer" for name in ("developer",)},
-    **{name: "user" for name in ("user", "human")},
-    **{name: "assistant" for name in ("assistant", "gpt", "chatgpt", "bot", "model")},
-    **{name: "tool" for name in ("tool", "observation", "function", "function_response")},
-    **{name: "tool" for name in ("tool_response",)},
-    **{name: "ipython" for name in ("ipython",)},
-    **{name: "assistant" for name in ("function_call", "tool_call")},
+    **dict.fromkeys(("system",), "system"),
+    **dict.fromkeys(("developer",), "developer"),
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt", "bot", "model"), "assistant"),
+    **dict.fromkeys(("tool", "observation", "function", "function_response"), "tool"),
+    **dict.fromkeys(("tool_response",), "tool"),
+    **dict.fromkeys(("ipython",), "ipython"),
+    **dict.fromkeys(("function_call", "tool_call"), "assistant"),
 }
 """What a role is called -> what a template calls it; small and capital letters are alike. The text
 of the last two is JSON: a call, or a list of calls, that the assistant makes."""

@@ -178,9 +178,7 @@ def _unexpected(file: Path, text: str, at: int, wanted: str) -> NoReturn:
     line = text.count("\n", 0, at) + 1
     column = at - text.rfind("\n", 0, at)
     found = excerpt(text, at) if at < len(text) else "the end of the file"
-    raise DataError(
-        f"{file}:{line}: not JSON: expected {wanted} at column {column}, found {found}"
-    )
+    raise DataError(f"{file}:{line}: not JSON: expected {wanted} at column {column}, found {found}")
 
 
 def _blank(text: str, at: int) -> int:
