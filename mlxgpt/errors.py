@@ -43,3 +43,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 class MLXGPTWarning(UserWarning):
     """Something works, but not in the way that was asked for; the command line shows one line."""
+
+
+def one_line(text: str, longest: int = 1000) -> str:
+    """Return `text` with what is not printable escaped, cut to `longest` characters.
+
+    For what a stranger's file says: it may steer a terminal.
+    """
+    text = text if len(text) <= longest else f"{text[: longest - 3]}..."
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -25,9 +25,8 @@ from mlxgpt.checkpoint.checkpoint import Checkpoint
 from mlxgpt.checkpoint.finite import all_finite
 from mlxgpt.checkpoint.hf.weight_files import read_headers
 from mlxgpt.checkpoint.json_file import read_json
-from mlxgpt.checkpoint.one_line import one_line
 from mlxgpt.checkpoint.shape import foreign_shape
-from mlxgpt.errors import CheckpointError
+from mlxgpt.errors import CheckpointError, one_line
 from mlxgpt.machine.interrupts import held_interrupts
 
 log = logging.getLogger(__name__)

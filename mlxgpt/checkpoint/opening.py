@@ -13,8 +13,7 @@ from mlxgpt.checkpoint.hf import HFDirectory
 from mlxgpt.checkpoint.hf.unfinished import refuse_other_weights, refuse_placeholder, why_incomplete
 from mlxgpt.checkpoint.hub import HubModel, download
 from mlxgpt.checkpoint.json_file import read_json
-from mlxgpt.checkpoint.one_line import one_line
-from mlxgpt.errors import CheckpointError
+from mlxgpt.errors import CheckpointError, one_line
 
 _EXPECTED = "a run, a model directory, a GGUF file, or owner/name for a model of the Hub"
 _GGUF_MAGIC = b"GGUF"

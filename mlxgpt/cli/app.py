@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from mlxgpt import __version__
-from mlxgpt.cli import tokenizer
+from mlxgpt.cli import data, tokenizer
 from mlxgpt.cli.chat import chat
 from mlxgpt.cli.doctor import doctor
 from mlxgpt.cli.eval import evaluate
@@ -22,10 +22,13 @@ from mlxgpt.cli.info import info
 from mlxgpt.cli.sft import sft
 from mlxgpt.cli.shell import interruptible
 from mlxgpt.cli.train import train
-from mlxgpt.errors import MLXGPTError
+from mlxgpt.errors import MLXGPTError, one_line
 
 # typer carries a click of its own, whose errors are not those of the package `click`.
 _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]  # type: ignore[assignment]
+
+_LONGEST = 2000
+"""Characters of a message at most."""
 
 app = typer.Typer(
     name="mlxgpt",
@@ -40,6 +43,7 @@ app.command()(interruptible(generate))
 app.command()(interruptible(chat))
 app.command("eval")(interruptible(evaluate))
 app.command()(interruptible(export))
+app.add_typer(data.app, name="data")
 app.add_typer(tokenizer.app, name="tokenizer")
 app.command()(interruptible(info))
 app.command()(interruptible(doctor))
@@ -102,5 +106,5 @@ def _run() -> int:
 
 
 def _refuse(message: str) -> int:
-    print(f"mlxgpt: error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"mlxgpt: error: {one_line(' '.join(message.split()), _LONGEST)}", file=sys.stderr)
     return 2

@@ -1,5 +1,7 @@
 """`mlxgpt data` in this process, on a tiny base that knows ChatML."""
 
+import contextlib
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mlxgpt.checkpoint import save_model
+from mlxgpt.cli import app as app_module
 from mlxgpt.cli.data import app
 from mlxgpt.errors import MLXGPTError
 from mlxgpt.model import GPT, GPTConfig, init_weights
@@ -55,9 +58,12 @@ def refusal(*arguments: object) -> str:
         return result.stderr
     assert isinstance(result.exception, MLXGPTError | OSError), result.exception
     assert result.stdout == ""
-    message = str(result.exception)
-    assert message.isprintable()
-    return message
+    told = io.StringIO()
+    with contextlib.redirect_stderr(told):
+        assert app_module._refuse(str(result.exception)) == 2
+    [line] = told.getvalue().splitlines()
+    assert line.isprintable()
+    return line
 
 
 def hold(*words: str, within: str | Sequence[str]) -> None:

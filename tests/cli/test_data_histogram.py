@@ -35,7 +35,9 @@ def cells(printed: str) -> list[list[str]]:
 
 def test_json_holds_the_counts_of_each_mode(base: Path, rows: Path) -> None:
     arguments = ("histogram", rows, "--model", base, "--pack-mode", "sample", "--json")
-    facts = json.loads(run(*arguments, "--draws", 400, "--seed", 3, "--batch", 2))
+    printed = run(*arguments, "--draws", 400, "--seed", 3, "--batch", 2)
+    assert "NaN" not in printed, "which is no JSON"
+    facts = json.loads(printed)
     assert list(facts["modes"]) == ["sample", "none", "bucket"], "the one asked for in front"
     assert (facts["rows"], facts["draws"], facts["seed"]) == (40, 400, 3)
     lengths = [n + 1 for n in [3 + i % 5 for i in range(32)] + [40 + 7 * i for i in range(8)]]

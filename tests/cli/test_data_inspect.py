@@ -43,7 +43,7 @@ def test_what_is_learned_stands_between_marks(base: Path, rows: Path) -> None:
     table, text = head(printed), printed.split("\n\n", 1)[1].splitlines()
     assert table["row 1"] == f"{rows}:1, a conversation of 2 messages"
     assert table["template"] == "the base's own"
-    assert table["ignored"] == "the fields source"
+    assert table["ignored"] == "the field source"
     assert re.fullmatch(r"\d+, \d+ of them supervised \(between ⟦ and ⟧\)", table["tokens"])
     assert text == [
         f"{START}user\\n",
@@ -57,6 +57,8 @@ def test_what_is_learned_stands_between_marks(base: Path, rows: Path) -> None:
 def test_every_form_is_told(base: Path, rows: Path) -> None:
     for row, what in ((2, "a prompt with its completion"), (3, "a text"), (4, "a conversation")):
         assert what in head(run("inspect", rows, "--model", base, "--row", row))[f"row {row}"]
+    text = head(run("inspect", rows, "--model", base, "--row", 3))
+    assert text["template"] == "none: a text is learned as it is"
     printed = run("inspect", rows, "--model", base, "--row", 2, "--template", "plain")
     assert head(printed)["template"] == "plain"
     assert printed.splitlines()[-1] == "ask ⟦say so<|endoftext|>⟧"
@@ -89,6 +91,9 @@ def test_an_unusable_row_is_shown_with_its_reason(base: Path, rows: Path) -> Non
     printed = run("inspect", rows, "--model", base, "--row", 5)
     assert head(printed)["left out"]
     assert '"role": "assistant", "content": ""' in "".join(printed.splitlines())
+    evil = write_rows(rows.parent / "e.jsonl", {"prompt": "\x9b\n\x7f", "completion": ""})
+    printed_evil = run("inspect", evil, "--model", base, "--row", 1)
+    assert '{"prompt": "\\x9b\\n\\x7f", "completion": ""}' in printed_evil
     facts = json.loads(run("inspect", rows, "--model", base, "--row", 5, "--json"))
     assert facts["usable"] is False
     assert facts["reason"] == head(printed)["left out"]

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any, NoReturn, final
 
 from mlxgpt.checkpoint.json_file import read_json
-from mlxgpt.checkpoint.one_line import one_line
-from mlxgpt.errors import CheckpointError
+from mlxgpt.errors import CheckpointError, one_line
 
 CONFIG = "adapter_config.json"
 _REQUIRED: Any = object()

@@ -14,8 +14,7 @@ from mlxgpt.checkpoint.gguf.header import TensorPlace
 from mlxgpt.checkpoint.gguf.metadata import Metadata
 from mlxgpt.checkpoint.gguf.rope_factors import ROPE_FACTORS, llama3_scaling
 from mlxgpt.checkpoint.gguf.tensor_names import PERMUTED
-from mlxgpt.checkpoint.one_line import one_line
-from mlxgpt.errors import CheckpointError, ConfigError
+from mlxgpt.errors import CheckpointError, ConfigError, one_line
 from mlxgpt.model import GPTConfig, RopeScaling
 
 _READ = {

@@ -22,8 +22,7 @@ from mlxgpt.checkpoint.gguf.tensor_names import (
     our_name,
     permuted_heads,
 )
-from mlxgpt.checkpoint.one_line import one_line
-from mlxgpt.errors import CheckpointError
+from mlxgpt.errors import CheckpointError, one_line
 from mlxgpt.model import GPTConfig, Quantization, weight_shapes
 from mlxgpt.text import Tokenizer, tokenizer_from_gguf
 

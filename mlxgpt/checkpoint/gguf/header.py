@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from mlxgpt.checkpoint.gguf.block_types import BLOCK_TYPES
-from mlxgpt.checkpoint.one_line import one_line
-from mlxgpt.errors import CheckpointError
+from mlxgpt.errors import CheckpointError, one_line
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)

@@ -11,8 +11,7 @@ from mlxgpt.checkpoint.hf.config_values import ConfigValues
 from mlxgpt.checkpoint.hf.families import FAMILIES, Family
 from mlxgpt.checkpoint.hf.foreign_keys import refuse_foreign
 from mlxgpt.checkpoint.hf.rotary_settings import read_rotary
-from mlxgpt.checkpoint.one_line import one_line
-from mlxgpt.errors import CheckpointError, ConfigError
+from mlxgpt.errors import CheckpointError, ConfigError, one_line
 from mlxgpt.model import GPTConfig
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mlxgpt.checkpoint.one_line import one_line
-from mlxgpt.errors import CheckpointError
+from mlxgpt.errors import CheckpointError, one_line
 
 
 class ConfigValues:

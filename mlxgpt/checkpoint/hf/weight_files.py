@@ -21,9 +21,8 @@ from mlxgpt.checkpoint.hf.unfinished import (
     why_incomplete,
 )
 from mlxgpt.checkpoint.json_file import read_json
-from mlxgpt.checkpoint.one_line import one_line
 from mlxgpt.checkpoint.safetensors import TensorInfo, read_header
-from mlxgpt.errors import CheckpointError
+from mlxgpt.errors import CheckpointError, one_line
 from mlxgpt.model import GPTConfig, Quantization
 
 log = logging.getLogger(__name__)

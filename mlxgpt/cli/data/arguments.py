@@ -1,7 +1,5 @@
 """What the commands that look at rows take: the rows, the base, how rows become ids."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -44,15 +42,3 @@ Turns = Annotated[
     typer.Option("--turns", help="Learn all turns of the assistant, or the last. [all]"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-
-
-@contextmanager
-def printable_errors() -> Iterator[None]:
-    """Spell what cannot be printed in messages: they quote files, which may steer a terminal."""
-    from mlxgpt.checkpoint.one_line import one_line
-    from mlxgpt.errors import MLXGPTError
-
-    try:
-        yield
-    except MLXGPTError as e:
-        raise type(e)(one_line(" ".join(str(e).split()), 2000)) from e

@@ -16,7 +16,6 @@ from mlxgpt.cli.data.arguments import (
     RowFile,
     TemplateName,
     Turns,
-    printable_errors,
 )
 from mlxgpt.cli.shell import import_heavy, table_console
 from mlxgpt.cli.tokenizer.reading import progress_bar
@@ -80,9 +79,8 @@ def histogram(
         "mask_prompt": mask_prompt,
         "turns": turns,
     }
-    with printable_errors():
-        opened = OpenedRows(rows, model, settings)
-        drawn, counted = _count(opened, length_bucket, batch, draws, seed)
+    opened = OpenedRows(rows, model, settings)
+    drawn, counted = _count(opened, length_bucket, batch, draws, seed)
     try:
         plot_histograms(drawn, f"{opened.file.name}: {_conditions(drawn, counted)}", out)
     except OSError as e:
@@ -119,14 +117,14 @@ def _count(
     from mlxgpt.data.sft.histogram import histogram
 
     asked = opened.config.pack_mode
-    same = ("none", "sequence") if asked in ("none", "sequence") else (asked,)
+    others = _MODES[1:] if asked == "sequence" else _MODES
     configs = {
         mode: replace(
             opened.config,
             pack_mode=mode,
             length_bucket=length_bucket if mode == "bucket" else None,
         )
-        for mode in (asked, *(mode for mode in _MODES if mode not in same))
+        for mode in (asked, *others)  # what stands twice stays in front
     }
     with progress_bar() as bar:
         task = bar.add_task("reading rows", total=None)

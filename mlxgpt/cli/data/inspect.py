@@ -14,7 +14,6 @@ from mlxgpt.cli.data.arguments import (
     RowFile,
     TemplateName,
     Turns,
-    printable_errors,
 )
 from mlxgpt.cli.shell import import_heavy
 from mlxgpt.cli.tokenizer.reading import progress_bar
@@ -64,10 +63,9 @@ def inspect(
         "mask_prompt": mask_prompt,
         "turns": turns,
     }
-    with printable_errors():
-        opened = OpenedRows(rows, model, settings)
-        inspected = inspect_row(opened, 1 if row is None else row)
-        report = _report(opened) if row is None else None
+    opened = OpenedRows(rows, model, settings)
+    inspected = inspect_row(opened, 1 if row is None else row)
+    report = _report(opened) if row is None else None
     if as_json:
         facts = inspected.facts(with_ids=ids)
         if report is not None:
@@ -96,6 +94,7 @@ def _print(console: "Console", row: "InspectedRow", *, colour: bool, with_ids: b
 
     from mlxgpt.cli.data.supervised_text import SupervisedText
     from mlxgpt.data.sft.example import Example
+    from mlxgpt.errors import one_line
 
     literals = list(row.opened.tokenizer.special_tokens)
     shown = SupervisedText(literals, colour=colour, width=console.width)
@@ -106,7 +105,8 @@ def _print(console: "Console", row: "InspectedRow", *, colour: bool, with_ids: b
             numbers = (row.result.ids.tolist(), row.result.supervised.tolist())
             lines += [Text(), *shown.numbers(*numbers)]
     else:
-        lines += shown.plain(json.dumps(row.raw.value, ensure_ascii=False))
+        as_json = json.dumps(row.raw.value, ensure_ascii=False)
+        lines += shown.plain(one_line(as_json, len(as_json)))
     for name, words in _in_words(row, shown.legend):
         console.print(_printable(f"{name:10} {words}"), markup=False, soft_wrap=True)
     for line in lines:
@@ -118,7 +118,7 @@ def _in_words(row: "InspectedRow", legend: str) -> list[tuple[str, str]]:
     from mlxgpt.data.sft.encoder import Unusable
 
     result, config = row.result, row.opened.config
-    limit = f"{row.opened.max_length:,} are allowed (--max-length)"
+    limit = f"{row.opened.max_length:,} are allowed"
     if isinstance(result, Unusable):
         long = f" ({row.whole:,} tokens, {limit})" if row.whole > row.opened.max_length else ""
         how = [("left out", result.reason + long)]
@@ -127,14 +127,15 @@ def _in_words(row: "InspectedRow", legend: str) -> list[tuple[str, str]]:
         how = [("tokens", f"{result.length:,}, {learned}")]
         if row.cut:
             side = "beginning" if config.overflow == "truncate-left" else "end"
-            how.append(("cut", f"{row.cut:,} tokens at the {side}: {limit}"))
-    ignored = ", ".join(row.ignored)
+            how.append(("cut", f"{row.cut:,} tokens at the {side}: {limit} (--max-length)"))
+    ignored = f"the field{'s' * (len(row.ignored) > 1)} {', '.join(row.ignored)}"
+    template = "none: a text is learned as it is" if row.is_text else row.opened.chosen.name
     return [
         (f"row {row.number:,}", f"{row.raw.where}, {row.what}"),
-        ("template", row.opened.chosen.name),
+        ("template", template),
         *how,
-        *([("ignored", f"the fields {ignored}")] if ignored else []),
-        *(("note", note) for note in row.opened.chosen.notes),
+        *([("ignored", ignored)] if row.ignored else []),
+        *(("note", note) for note in row.opened.chosen.notes if not row.is_text),
     ]
 
 
@@ -145,6 +146,6 @@ def _print_report(console: "Console", report: "Report") -> None:
 
 
 def _printable(line: str) -> str:
-    from mlxgpt.checkpoint.one_line import one_line
+    from mlxgpt.errors import one_line
 
     return one_line(line, 2000)

@@ -8,7 +8,7 @@ from mlxgpt.cli.data.opened_rows import OpenedRows
 from mlxgpt.cli.data.supervised_text import Stretch, stretches
 from mlxgpt.data.sft.encoder import Unusable
 from mlxgpt.data.sft.example import Example
-from mlxgpt.data.sft.forms import Completion, Conversation, Form, ignored_fields, recognise
+from mlxgpt.data.sft.forms import Completion, Conversation, Form, Passage, ignored_fields, recognise
 from mlxgpt.data.sft.row_files import RawRow, read_rows
 from mlxgpt.errors import DataError, MLXGPTError
 
@@ -37,6 +37,11 @@ class InspectedRow:
                 return "a prompt with its completion"
             case _:
                 return "a text"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text, which no template is put around."""
+        return isinstance(self.form, Passage)
 
     @property
     def ignored(self) -> list[str]:
@@ -108,7 +113,7 @@ def _find(file: Path, number: int) -> RawRow:
     for count, raw in enumerate(read_rows(file), start=1):
         if count == number:
             return raw
-    raise DataError(f"{file} has {_number(count, 'row')}, so there is no row {number}")
+    raise DataError(f"{file} has {_number(count, 'row')}, so there is no row {number:,}")
 
 
 def _number(count: int, noun: str) -> str:

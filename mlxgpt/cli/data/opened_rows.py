@@ -6,14 +6,11 @@ from typing import Any
 
 from mlxgpt.checkpoint import load_tokenizer, open_checkpoint
 from mlxgpt.checkpoint.chosen_template import chosen_template
-from mlxgpt.config import build, require
+from mlxgpt.config import build
 from mlxgpt.data.sft.config import SFTDataConfig
 from mlxgpt.data.sft.encoder import RowEncoder
 from mlxgpt.data.sft.example_set import ExampleSet, load_sets
 from mlxgpt.data.sft.row_folder import find_files
-
-_LONGEST = 2048
-"""Tokens of a row at most, where nothing else is said and the base can see more."""
 
 
 class OpenedRows:
@@ -33,18 +30,10 @@ class OpenedRows:
         checkpoint = open_checkpoint(base)
         self.tokenizer = load_tokenizer(checkpoint)
         self.chosen = chosen_template(checkpoint, self.tokenizer, self.config.template)
-        self.max_length = _settled(self.config.max_length, checkpoint.config.context)
+        self.max_length = self.config.length_for(checkpoint.config.context)
         template = self.chosen.template
         self.encoder = RowEncoder(self.tokenizer, template, self.config, self.max_length)
 
     def load(self, seed: int, progress: Callable[[int, int], None] | None = None) -> ExampleSet:
         """Read and encode all rows."""
         return load_sets(self.config, self.encoder, seed, progress)[0]
-
-
-def _settled(wanted: int | None, context: int | None) -> int:
-    require(
-        wanted is None or context is None or wanted <= context,
-        f"'data.max_length' (--max-length) is {wanted}, but the base sees {context} tokens at most",
-    )
-    return wanted or min(_LONGEST, context or _LONGEST)

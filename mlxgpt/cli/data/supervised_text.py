@@ -95,8 +95,8 @@ class SupervisedText:
         return result + (self._fitted(line) if line else [])
 
     def plain(self, text: str) -> list[Text]:
-        """Return the lines of a text of which nothing is learned."""
-        return self.lines([Stretch(text.encode("utf-8", "surrogatepass"), False)])
+        """Return the lines of a text without line ends that can be printed as it is."""
+        return self._fitted([_Cell(sign, cell_len(sign), False, "") for sign in text])
 
     def numbers(self, ids: Sequence[int], supervised: Sequence[bool]) -> list[Text]:
         """Return lines of ids, the learned ones marked like their text."""
