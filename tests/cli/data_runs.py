@@ -63,7 +63,7 @@ def refusal(*arguments: object) -> str:
         assert app_module._refuse(str(result.exception)) == 2
     [line] = told.getvalue().splitlines()
     assert line.isprintable()
-    return line
+    return line.removeprefix("mlxgpt: error: ")
 
 
 def hold(*words: str, within: str | Sequence[str]) -> None:
