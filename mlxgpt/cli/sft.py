@@ -148,7 +148,7 @@ def sft(
         Whole, typer.Option(help="Steps between saves. [as --eval-every]")
     ] = None,
 ) -> None:
-    """Fine-tune a model on your rows: conversations, questions and answers, texts."""
+    """Fine-tune a model on rows of questions and answers."""
     import_heavy("mlxgpt.cli.progress", "mlxgpt.train.sft.prepare")
     flags: dict[str, Any] = {
         "data.train": data,

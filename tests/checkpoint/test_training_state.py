@@ -31,7 +31,7 @@ def state(step: int, size: int = 50) -> TrainingState:
 
 def save(run: Path, step: int, size: int = 50) -> None:
     """Save as a training does: the state, then the weights that others see."""
-    publish_weights(run, save_state(run, state(step, size)))
+    publish_weights(run / "model.safetensors", save_state(run, state(step, size)))
 
 
 def shown_step(run: Path) -> int:
