@@ -77,7 +77,7 @@ def test_logits_are_those_of_mlx_lm(
     theirs = quantized(tmp_path / "q", random_gpt, how, **fields)
     expected = logits(theirs)
     packed = load_model(tmp_path / "q", as_stored=True)
-    assert np.abs(logits(packed) - expected).max() < 1e-5 * np.abs(expected).max()
+    assert np.abs(logits(packed) - expected).max() < 1e-4
     unpacked = load_model(tmp_path / "q", as_stored=False)
     assert all(w.dtype == mx.float32 for w in unpacked.weights().values())
     assert np.abs(logits(unpacked) - expected).max() < 2e-3
@@ -266,8 +266,7 @@ def test_what_we_write_mlx_lm_reads(tmp_path: Path, random_gpt: Make) -> None:
     assert index["weight_map"].keys() == model.weights().keys()
     assert index["metadata"]["total_size"] == sum(w.nbytes for w in model.weights().values())
     theirs, _ = utils.load_model(tmp_path / "q")
-    expected = logits(theirs)
-    assert np.abs(expected - logits(model)).max() < 1e-5 * np.abs(expected).max()
+    assert np.abs(logits(theirs) - logits(model)).max() < 1e-4
     assert open_checkpoint(tmp_path / "q").quantization == modules
     assert np.array_equal(logits(load_model(tmp_path / "q", as_stored=True)), logits(model))
     assert "quantization" not in to_hf(model.config, bos_token_id=1, eos_token_ids=2)
