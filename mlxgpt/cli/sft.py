@@ -6,11 +6,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxgpt.cli.shell import command, import_heavy
-from mlxgpt.cli.training_run import Words, refuse_beside_resume, run_training
+from mlxgpt.cli.training_options import (
+    Assignments,
+    ConfigFile,
+    Dtype,
+    EvalEvery,
+    GradAccum,
+    LrSchedule,
+    OptimizerName,
+    Overwrite,
+    Resume,
+    SaveEvery,
+    Seed,
+    Warmup,
+)
+from mlxgpt.cli.training_run import Words, begin, go_on, refuse_beside_resume
 
 if TYPE_CHECKING:
-    from mlxgpt.cli.progress import TrainingProgress
-    from mlxgpt.train import Outcome, RunDirectory
+    from mlxgpt.train import RunDirectory
     from mlxgpt.train.sft.job import SFTJob
 
 Text = str | None
@@ -42,23 +55,10 @@ def sft(
         Text, typer.Option(help="Rows to validate on. [valid.jsonl of the folder, else held back]")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory. [default: runs/DATA-N]")] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this directory.")
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the run in --out, if there is one.")
-    ] = False,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file; flags override it.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Any setting of run.yaml, such as optimizer.beta2=0.95.",
-        ),
-    ] = None,
+    resume: Resume = None,
+    overwrite: Overwrite = False,
+    config: ConfigFile = None,
+    set_: Assignments = None,
     method: Annotated[Text, typer.Option(help="lora, dora or full. [lora]")] = None,
     rank: Annotated[Whole, typer.Option(help="Rank of the changes. [8]")] = None,
     scale: Annotated[
@@ -77,7 +77,7 @@ def sft(
     epochs: Annotated[Number, typer.Option(help="Passes over the rows. [1]")] = None,
     steps: Annotated[Whole, typer.Option(help="Optimizer steps, in place of --epochs.")] = None,
     batch: Annotated[Whole, typer.Option(help="Rows in a micro-batch. [4]")] = None,
-    grad_accum: Annotated[Whole, typer.Option(help="Micro-batches in a step. [1]")] = None,
+    grad_accum: GradAccum = None,
     tokens_per_batch: Annotated[
         Whole, typer.Option(help="Cut a step into micro-batches of at most so many places.")
     ] = None,
@@ -118,19 +118,15 @@ def sft(
     bpe_dropout: Annotated[
         Number, typer.Option(help="Share of the tokenizer's merges left out, anew each time. [0]")
     ] = None,
-    optimizer: Annotated[Text, typer.Option(help="adamw or muon. [adamw]")] = None,
+    optimizer: OptimizerName = None,
     max_lr: Annotated[
         Number, typer.Option(help="Peak learning rate. [2e-4; 2e-5 for method full]")
     ] = None,
-    lr_schedule: Annotated[
-        Text, typer.Option(help="constant, cosine, linear or wsd. [cosine]")
-    ] = None,
-    warmup: Annotated[
-        Whole, typer.Option(help="Steps of rising learning rate. [3 % of the steps]")
-    ] = None,
+    lr_schedule: LrSchedule = None,
+    warmup: Warmup = None,
     weight_decay: Annotated[Number, typer.Option(help="Decoupled decay of matrices. [0]")] = None,
-    dtype: Annotated[Text, typer.Option(help="float32 or bfloat16. [float32]")] = None,
-    seed: Annotated[Whole, typer.Option(help="Decides everything random. [0]")] = None,
+    dtype: Dtype = None,
+    seed: Seed = None,
     val_fraction: Annotated[
         Number, typer.Option(help="Share of the rows held back; 0: none. [0.05]")
     ] = None,
@@ -141,12 +137,8 @@ def sft(
             help="Less memory for long rows, more time. [keep]",
         ),
     ] = None,
-    eval_every: Annotated[
-        Whole, typer.Option(help="Steps between validations. [a tenth of the steps]")
-    ] = None,
-    save_every: Annotated[
-        Whole, typer.Option(help="Steps between saves. [as --eval-every]")
-    ] = None,
+    eval_every: EvalEvery = None,
+    save_every: SaveEvery = None,
 ) -> None:
     """Fine-tune a model on rows of questions and answers."""
     import_heavy("mlxgpt.cli.progress", "mlxgpt.train.sft.prepare")
@@ -184,43 +176,28 @@ def sft(
         "eval_every": eval_every,
         "save_every": save_every,
     }
-    from mlxgpt.cli.progress import TrainingProgress
     from mlxgpt.train import RunDirectory
-    from mlxgpt.train.sft import SFTConfig, assemble_sft
+    from mlxgpt.train.sft import assemble_sft
     from mlxgpt.train.sft.prepare import prepare_sft, prepare_sft_resume
 
-    with TrainingProgress() as progress:
-        if resume is not None:
-            refuse_beside_resume(context, "another --out")
-            run = RunDirectory(resume)
-            run.config(SFTConfig)
-            job = prepare_sft_resume(run, progress.prepare)
-            with run.locked():
-                outcome = _run(job, run, progress, new=False)
-        else:
-            wanted = assemble_sft(config, base, flags, set_ or [])
-            run = RunDirectory(out or RunDirectory.unused(wanted.data.train))
-            run.check_free(overwrite=overwrite)
-            job = prepare_sft(wanted, progress.prepare)
-            with run.locked():
-                run.check_free(overwrite=overwrite)  # another may have come first
-                outcome = _run(job, run, progress, new=True)
-    if not outcome.finished:
-        raise typer.Exit(130)
+    if resume is not None:
+        refuse_beside_resume(context, "another --out")
+        go_on(resume, prepare_sft_resume, _words)
+    else:
+        wanted = assemble_sft(config, base, flags, set_ or [])
+        where = out or RunDirectory.unused(wanted.data.train)
+        begin(where, lambda progress: prepare_sft(wanted, progress), _words, overwrite=overwrite)
 
 
-def _run(
-    job: "SFTJob", run: "RunDirectory", progress: "TrainingProgress", *, new: bool
-) -> "Outcome":
+def _words(job: "SFTJob", run: "RunDirectory") -> Words:
     from mlxgpt.train.sft.describe import describe_sft, title_sft
 
     whole = job.tuned.adapter is None
     tried = (run.path,) if whole else (job.config.base, "--adapter", run.path)
-    words = Words(
+    return Words(
         about=lambda environment: describe_sft(job, environment),
         title=title_sft(job),
         result="model" if whole else "adapter",
         next=command("generate" if job.template == "plain" else "chat", *tried),
         resume=command("sft", "--resume", run.path),
     )
-    return run_training(job, run, progress, words, new=new)

@@ -6,11 +6,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlxgpt.cli.shell import command, import_heavy
-from mlxgpt.cli.training_run import Words, refuse_beside_resume, run_training
+from mlxgpt.cli.training_options import (
+    Assignments,
+    ConfigFile,
+    Dtype,
+    EvalEvery,
+    GradAccum,
+    LrSchedule,
+    OptimizerName,
+    Overwrite,
+    Resume,
+    SaveEvery,
+    Seed,
+    Warmup,
+)
+from mlxgpt.cli.training_run import Words, begin, go_on, refuse_beside_resume
 
 if TYPE_CHECKING:
-    from mlxgpt.cli.progress import TrainingProgress
-    from mlxgpt.train import Outcome, Prepared, RunDirectory
+    from mlxgpt.train import Prepared, RunDirectory
 
 Text = str | None
 Whole = int | None
@@ -26,23 +39,10 @@ def train(
     out: Annotated[
         Path | None, typer.Option(help="Run directory. [default: runs/CORPUS-N]")
     ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this directory.")
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the run in --out, if there is one.")
-    ] = False,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file; flags override it.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Any setting of run.yaml, such as optimizer.beta2=0.95.",
-        ),
-    ] = None,
+    resume: Resume = None,
+    overwrite: Overwrite = False,
+    config: ConfigFile = None,
+    set_: Assignments = None,
     preset: Annotated[
         Text, typer.Option(help="Shape of the model: 0.8m 3m 10m 23m 75m 270m 1b. [0.8m]")
     ] = None,
@@ -54,7 +54,7 @@ def train(
     ] = None,
     steps: Annotated[Whole, typer.Option(help="Optimizer steps. [1000]")] = None,
     batch: Annotated[Whole, typer.Option(help="Windows in a micro-batch. [24]")] = None,
-    grad_accum: Annotated[Whole, typer.Option(help="Micro-batches in a step. [1]")] = None,
+    grad_accum: GradAccum = None,
     ctx: Annotated[Whole, typer.Option(help="Tokens in a window. [128]")] = None,
     n_layer: Annotated[Whole, typer.Option(help="Transformer blocks. [4]")] = None,
     n_embd: Annotated[Whole, typer.Option(help="Width of the network. [128]")] = None,
@@ -62,20 +62,16 @@ def train(
     n_kv_head: Annotated[
         Whole, typer.Option(help="Key/value heads: 1 is MQA. [as --n-head]")
     ] = None,
-    optimizer: Annotated[Text, typer.Option(help="adamw or muon. [adamw]")] = None,
+    optimizer: OptimizerName = None,
     max_lr: Annotated[
         Number, typer.Option(help="Peak learning rate of AdamW. [by width: 3e-3 at 128]")
     ] = None,
-    lr_schedule: Annotated[
-        Text, typer.Option(help="constant, cosine, linear or wsd. [cosine]")
-    ] = None,
-    warmup: Annotated[
-        Whole, typer.Option(help="Steps of rising learning rate. [3 % of the steps]")
-    ] = None,
+    lr_schedule: LrSchedule = None,
+    warmup: Warmup = None,
     weight_decay: Annotated[Number, typer.Option(help="Decoupled decay of matrices. [0.1]")] = None,
     dropout: Annotated[Number, typer.Option(help="Dropout rate, in training only. [0]")] = None,
-    dtype: Annotated[Text, typer.Option(help="float32 or bfloat16. [float32]")] = None,
-    seed: Annotated[Whole, typer.Option(help="Decides everything random. [0]")] = None,
+    dtype: Dtype = None,
+    seed: Seed = None,
     val_fraction: Annotated[Number, typer.Option(help="Share of the text held back. [0.1]")] = None,
     bpe_dropout: Annotated[
         Number,
@@ -88,12 +84,8 @@ def train(
             help="Encode the text while training, not before. [with --bpe-dropout]",
         ),
     ] = None,
-    eval_every: Annotated[
-        Whole, typer.Option(help="Steps between validations. [a tenth of the steps]")
-    ] = None,
-    save_every: Annotated[
-        Whole, typer.Option(help="Steps between saves. [as --eval-every]")
-    ] = None,
+    eval_every: EvalEvery = None,
+    save_every: SaveEvery = None,
     init_from: Annotated[
         Text, typer.Option(help="Model directory to take the first weights from.")
     ] = None,
@@ -127,39 +119,24 @@ def train(
         "save_every": save_every,
         "init_from": init_from,
     }
-    from mlxgpt.cli.progress import TrainingProgress
-    from mlxgpt.train import RunDirectory, TrainConfig, assemble, prepare_resume, prepare_run
+    from mlxgpt.train import RunDirectory, assemble, prepare_resume, prepare_run
 
-    with TrainingProgress() as progress:
-        if resume is not None:
-            refuse_beside_resume(context, f"--init-from {resume}")
-            run = RunDirectory(resume)
-            run.config(TrainConfig)
-            prepared = prepare_resume(run, progress.prepare)
-            with run.locked():
-                outcome = _run(prepared, run, progress, new=False)
-        else:
-            wanted = assemble(config, preset, flags, set_ or [])
-            run = RunDirectory(out or RunDirectory.unused(wanted.data.corpus))
-            run.check_free(overwrite=overwrite)
-            prepared = prepare_run(wanted, progress.prepare)
-            with run.locked():
-                run.check_free(overwrite=overwrite)  # another may have come first
-                outcome = _run(prepared, run, progress, new=True)
-    if not outcome.finished:
-        raise typer.Exit(130)
+    if resume is not None:
+        refuse_beside_resume(context, f"--init-from {resume}")
+        go_on(resume, prepare_resume, _words)
+    else:
+        wanted = assemble(config, preset, flags, set_ or [])
+        where = out or RunDirectory.unused(wanted.data.corpus)
+        begin(where, lambda progress: prepare_run(wanted, progress), _words, overwrite=overwrite)
 
 
-def _run(
-    prepared: "Prepared", run: "RunDirectory", progress: "TrainingProgress", *, new: bool
-) -> "Outcome":
+def _words(prepared: "Prepared", run: "RunDirectory") -> Words:
     from mlxgpt.train import describe, title
 
-    words = Words(
+    return Words(
         about=lambda environment: describe(prepared, environment),
         title=title(prepared),
         result="model",
         next=command("generate", run.path),
         resume=command("train", "--resume", run.path),
     )
-    return run_training(prepared, run, progress, words, new=new)

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
     from mlxgpt.cli.progress import TrainingProgress
     from mlxgpt.train import Environment, Outcome, RunDirectory
     from mlxgpt.train.job import Job
+
+    Progress = Callable[[str, int, int], None]
+    J = TypeVar("J", bound=Job)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +47,47 @@ def refuse_beside_resume(context: typer.Context, instead: str) -> None:
             )
 
 
-def run_training(
+def begin(
+    out: Path,
+    prepare: "Callable[[Progress], J]",
+    words: "Callable[[J, RunDirectory], Words]",
+    *,
+    overwrite: bool,
+) -> None:
+    """Prepare a training and run it in a new directory, or in that of a run to be replaced."""
+    from mlxgpt.cli.progress import TrainingProgress
+    from mlxgpt.train import RunDirectory
+
+    run = RunDirectory(out)
+    run.check_free(overwrite=overwrite)
+    with TrainingProgress() as progress:
+        job = prepare(progress.prepare)
+        with run.locked():
+            run.check_free(overwrite=overwrite)  # another may have come first
+            outcome = _run(job, run, progress, words(job, run), new=True)
+    if not outcome.finished:
+        raise typer.Exit(130)
+
+
+def go_on(
+    directory: Path,
+    prepare: "Callable[[RunDirectory, Progress], J]",
+    words: "Callable[[J, RunDirectory], Words]",
+) -> None:
+    """Prepare the training of a run and go on with it."""
+    from mlxgpt.cli.progress import TrainingProgress
+    from mlxgpt.train import RunDirectory
+
+    run = RunDirectory(directory)
+    with TrainingProgress() as progress:
+        job = prepare(run, progress.prepare)
+        with run.locked():
+            outcome = _run(job, run, progress, words(job, run), new=False)
+    if not outcome.finished:
+        raise typer.Exit(130)
+
+
+def _run(
     job: "Job", run: "RunDirectory", progress: "TrainingProgress", words: Words, *, new: bool
 ) -> "Outcome":
     """Run the trainer, `new` in a directory of its own or on from what is saved there."""
