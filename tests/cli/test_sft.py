@@ -1,53 +1,23 @@
 """`mlxgpt sft` as it is typed: every option counts, and every mistake is one line."""
 
 import json
-import logging
 import shlex
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typed_commands import Run, refused
 
 from mlxgpt.checkpoint import save_model
-from mlxgpt.cli import app as app_module
 from mlxgpt.errors import ConfigError
 from mlxgpt.model import GPT, GPTConfig, init_weights
 from mlxgpt.text import train_bpe
 from mlxgpt.train import RunDirectory
 from mlxgpt.train.sft import SFTConfig
 
-Result = tuple[int, str, str]
-Run = Callable[..., Result]
 PLAIN = ("--template", "plain")
 FEW = shlex.split("--steps 3 --set workers=1 --max-length 40 --val-fraction 0.2")
-
-
-@pytest.fixture
-def mlxgpt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Run]:
-    """Return a function that runs the command in an empty folder: (exit code, stdout, stderr)."""
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    monkeypatch.setenv("MLX_DISABLE_COMPILE", "1")
-    monkeypatch.setattr("mlxgpt.train.environment.measure_gemm", lambda _: 50.0)
-    log = logging.getLogger("mlxgpt")
-    handlers = list(log.handlers)
-
-    def run(*arguments: str | Path) -> Result:
-        monkeypatch.setattr(sys, "argv", ["mlxgpt", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            app_module.main()
-        log.handlers[:] = handlers
-        out, err = capfd.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    yield run
-    log.handlers[:] = handlers
 
 
 @pytest.fixture(scope="module")
@@ -90,16 +60,6 @@ def config_of(
         return seen[-1]
 
     return get
-
-
-def refused(result: Result, *words: str) -> None:
-    """It left with code 2 and one line that holds all `words`."""
-    code, out, err = result
-    lines = [line for line in err.splitlines() if line.startswith("mlxgpt: error: ")]
-    assert (code, len(lines), out) == (2, 1, ""), err
-    assert "Traceback" not in err
-    for word in words:
-        assert word in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,13 @@
 """`mlxgpt train` as it is typed: every option counts, and every mistake is one line."""
 
-import logging
 import shlex
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from typed_commands import Run, refused
 
 from mlxgpt.checkpoint import load, save_model
 from mlxgpt.cli import app as app_module
@@ -18,9 +17,6 @@ from mlxgpt.model import GPT
 from mlxgpt.text import train_char
 from mlxgpt.train import RunDirectory, TrainConfig
 
-Result = tuple[int, str, str]
-Run = Callable[..., Result]
-
 TINY = shlex.split(
     "--steps 6 --batch 4 --ctx 16 --n-layer 1 --n-head 2 --n-embd 16 --tokenizer char "
     "--eval-every 3 --set workers=1"
@@ -28,50 +24,10 @@ TINY = shlex.split(
 
 
 @pytest.fixture
-def mlxgpt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Run]:
-    """Return a function that runs the command in an empty folder: (exit code, stdout, stderr)."""
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    monkeypatch.setenv("MLXGPT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("MLX_DISABLE_COMPILE", "1")
-    monkeypatch.setattr("mlxgpt.train.environment.measure_gemm", lambda _: 50.0)
-    log = logging.getLogger("mlxgpt")
-    handlers = list(log.handlers)
-
-    def run(*arguments: str | Path) -> Result:
-        monkeypatch.setattr(sys, "argv", ["mlxgpt", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            app_module.main()
-        log.handlers[:] = handlers
-        out, err = capfd.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    yield run
-    log.handlers[:] = handlers
-
-
-@pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     file = tmp_path / "words.txt"
     file.write_text("the cat sat on the mat and saw a dog run by\n" * 40)
     return file
-
-
-def refused(result: Result, *words: str) -> None:
-    """It left with code 2 and one line that holds all `words`."""
-    code, out, err = result
-    assert code == 2, err
-    lines = [line for line in err.splitlines() if line.startswith("mlxgpt: error: ")]
-    assert len(lines) == 1, err
-    assert err.endswith(lines[0] + "\n")
-    assert "Traceback" not in err
-    assert out == ""
-    for word in words:
-        assert word in lines[0]
 
 
 # Option, its value as typed -> the setting of run.yaml that it changes, and to what.
