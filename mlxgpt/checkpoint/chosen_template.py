@@ -28,6 +28,12 @@ class ChosenTemplate:
     """What the user should know."""
 
 
+def not_needed(asked: str) -> ChosenTemplate:
+    """Return what is chosen for rows that are all texts, where `asked` is the setting."""
+    note = f"all rows are texts, so that --template {asked} has no effect"
+    return ChosenTemplate(None, "plain", added=False, notes=() if asked == "auto" else (note,))
+
+
 def chosen_template(checkpoint: Checkpoint, tokenizer: Tokenizer, name: str) -> ChosenTemplate:
     """Return the template that `SFTDataConfig.template` asks for.
 

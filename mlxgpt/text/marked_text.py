@@ -71,14 +71,14 @@ class Marking:
         """
         if self._plain(by_beginnings) == self._plain(by_literals):
             return by_beginnings
-        if self._acting(by_beginnings) == self._acting(by_literals):
+        if self.acting(by_beginnings) == self.acting(by_literals):
             return by_literals
         raise TokenizerError("a control token would be put together out of parts of a message")
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text`, in which special tokens act where they are not marked."""
         plain = self._plain(text)
-        if not self._silent and self._acting(text) == self._acting(plain):
+        if not self._silent and self.acting(text) == self.acting(plain):
             return self._tokenizer.encode(plain, "all")
         ids: list[int] = []
         at_start = True
@@ -125,7 +125,8 @@ class Marking:
         text = text.replace(_escaped(self._mark), self._mark)  # JSON in ASCII
         return list(self._added.cut(text, self._added.wanted("all") - self._silent))
 
-    def _acting(self, text: str) -> list[int]:
+    def acting(self, text: str) -> list[int]:
+        """Return the ids of the special tokens that act in a marked text."""
         return [t.id for t in self._cut(text) if isinstance(t, AddedToken) and t.special]
 
     def _plain(self, text: str) -> str:

@@ -1,9 +1,8 @@
 """A conversation, a completion or a text -> ids, and which of them are to be learned.
 
-A conversation is rendered as a whole. Where an answer begins and ends in it is found by rendering
-what stands before, and what ends with it: the one is the beginning of the other, or else nobody can
-tell what the model writes by itself. What is learned is encoded apart from what stands before it,
-so that generation, which sees that alone, has the same ids.
+A conversation is rendered as a whole; `answer_spans` tells where the model writes. What is learned
+is encoded apart from what stands before it, so that generation, which sees that alone, has the same
+ids.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +12,8 @@ from typing import Any, Literal
 
 from mlxgpt.errors import TokenizerError
 from mlxgpt.seeding import derive
+from mlxgpt.text.answer_spans import answer_spans
 from mlxgpt.text.chat_template import ChatTemplate, Message
-from mlxgpt.text.marked_messages import MarkedMessages
 from mlxgpt.text.tokenizer import Tokenizer
 
 
@@ -38,31 +37,39 @@ def encode_conversation(
 ) -> SupervisedIds:
     """Return the ids of the whole conversation; the assistant's turns are supervised.
 
-    Of each of them, or of the last, that is all the template writes behind the header that opens an
-    answer, up to the special token that ends it. Where the template writes none behind the last
-    message, the end of text is added. Raises `TokenizerError` for messages that the template does
-    not take, and for a template of which it cannot be told what the model writes.
+    Of each of them, or of the last, that is what the template marks as generated or, where it marks
+    nothing, all it writes behind the header that opens an answer, up to the special token that ends
+    it. Where the template writes none behind the last message, the end of text is added. Raises
+    `TokenizerError` for messages that the template does not take, and for a template of which it
+    cannot be told what the model writes.
     """
     marked = template.marked(tokenizer, messages, tools)
     text = marked.text()
+    end = template.end_of_turn(tokenizer)
     literals = sorted(tokenizer.special_tokens, key=len, reverse=True)
+    # The one that ends an answer first: others may stand inside of a turn, or open the next.
+    literals.sort(key=lambda name: tokenizer.special_tokens[name] != end)
     answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-    spans = [_span(marked, text, i, literals, template.name) for i in answers]
-    ends = bool(spans) and not _ends(text[spans[-1][0] : spans[-1][1]], literals)
+    spans = answer_spans(marked, text, answers, literals, template.name)
     if turns == "last":
-        spans = spans[-1:]
-    edges = [0, *(edge for span in spans for edge in span), len(text)]
+        spans, answers = spans[-1:], answers[-1:]
+    both = zip(answers, spans, strict=True)
+    open_ended = [index for index, (a, b) in both if not _ends(text[a:b], literals)]
+    if any(index != len(messages) - 1 for index in open_ended):
+        raise TokenizerError(f"{template.name} does not tell where an answer ends")
+    # Cut where answers begin only: what follows an end token may depend on it.
+    stop = spans[-1][1] if open_ended else len(text)
+    edges = [0, *(a for a, _ in spans), stop]
     parts = [text[a:b] for a, b in pairwise(edges)]
-    if spans and not parts[-1]:
-        parts.pop()
-    found = marked.marking.encode_parts(parts, dropout=dropout, seed=seed)
-    if ends:
-        if answers[-1] != len(messages) - 1:
-            raise TokenizerError(f"{template.name} does not tell where an answer ends")
-        found = found[: 2 * len(spans)]
-        found[-1] = [*found[-1], _end(tokenizer)]
-    ids = [i for part in found for i in part]
-    return SupervisedIds(ids, [bool(n % 2) for n, part in enumerate(found) for _ in part])
+    before, *found = marked.marking.encode_parts(parts, dropout=dropout, seed=seed)
+    ids, supervised = before, [False] * len(before)
+    for part, (a, b) in zip(found, spans, strict=True):
+        written = _behind(part, len(marked.marking.acting(text[a:b])), tokenizer)
+        ids += part
+        supervised += [True] * written + [False] * (len(part) - written)
+    if open_ended:
+        ids, supervised = [*ids, _end(tokenizer)], [*supervised, True]
+    return SupervisedIds(ids, supervised)
 
 
 def encode_completion(
@@ -112,29 +119,11 @@ def _end(tokenizer: Tokenizer) -> int:
     return tokenizer.eot_id
 
 
-def _span(
-    marked: MarkedMessages, text: str, index: int, literals: Sequence[str], name: str
-) -> tuple[int, int]:
-    """Return where the model writes message `index` in `text`, its end token included."""
-    before = marked.beginning(index, True)
-    through = marked.beginning(index + 1, False)
-    if before is None or not text.startswith(before):  # such a template has no header
-        before = marked.beginning(index, False)
-    known = before is not None and through is not None
-    if not known or not text.startswith(before or "") or not text.startswith(through or ""):
-        raise TokenizerError(
-            f"{name} writes earlier messages in another way once there are later ones, so that it "
-            "cannot be told what the model writes: learn one answer a row, or give --template"
-        )
-    assert before is not None
-    assert through is not None
-    return len(before), len(before) + _written(through[len(before) :], literals)
-
-
-def _written(turn: str, literals: Sequence[str]) -> int:
-    """Return how much of a turn the model writes: up to its last special token, or all of it."""
-    last = max((turn.rfind(name) + len(name) for name in literals if name in turn), default=0)
-    return last or len(turn.rstrip("\n"))
+def _behind(ids: Sequence[int], count: int, tokenizer: Tokenizer) -> int:
+    """Return the place behind the `count`-th special token; behind all ids for none."""
+    special = set(tokenizer.special_tokens.values())
+    places = [place for place, i in enumerate(ids) if i in special]
+    return places[count - 1] + 1 if count else len(ids)
 
 
 def _ends(written: str, literals: Sequence[str]) -> bool:

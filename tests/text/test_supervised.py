@@ -126,11 +126,49 @@ def test_an_answer_without_an_end_gets_one(tokenizer: Tokenizer) -> None:
         encode_conversation(bare, tokenizer, turns("hi", "ok.", "hi"))
 
 
-def test_a_template_that_rewrites_the_past_is_refused(tokenizer: Tokenizer) -> None:
-    source = "{{ messages | length }}{% for m in messages %}[{{ m.content }}]{% endfor %}"
-    odd = ChatTemplate(source, tokenizer.border_names())
+END = "<|endoftext|>"
+COUNTED = "{{ messages | length }}{% for m in messages %}[{{ m.role }}]{{ m.content BODY }}END"
+COUNTED += "{% endfor %}"
+
+
+def counted(tokenizer: Tokenizer, change: str = "", end: str = END) -> ChatTemplate:
+    """Return a template whose first character tells how many messages there are."""
+    source = COUNTED.replace("BODY", change).replace("END", end)
+    return ChatTemplate(source, tokenizer.border_names())
+
+
+@pytest.mark.parametrize("change", ["", "| trim"])
+@pytest.mark.parametrize("answer", ["ok.", " ok.\n", "ok.\n\nhi  "])
+def test_a_template_that_rewrites_the_past_is_found_out(
+    tokenizer: Tokenizer, change: str, answer: str
+) -> None:
+    template = counted(tokenizer, change)
+    messages = turns("hi", answer, "hi", answer)
+    found = encode_conversation(template, tokenizer, messages)
+    assert tokenizer.decode(found.ids) == template.render(messages)
+    shown = answer.strip() if change else answer
+    assert stretches(tokenizer, found) == [shown + END] * 2
+
+
+def test_what_the_model_writes_is_never_guessed(tokenizer: Tokenizer) -> None:
     with pytest.raises(TokenizerError, match="cannot be told what the model writes"):
-        encode_conversation(odd, tokenizer, turns("hi", "ok.", "hi", "ok."))
+        encode_conversation(counted(tokenizer, "[:1]"), tokenizer, turns("hi", "ok.", "hi", "ok"))
+    with pytest.raises(TokenizerError, match="does not tell where an answer ends"):
+        encode_conversation(counted(tokenizer, end=""), tokenizer, turns("hi", "ok.", "hi", "ok"))
+
+
+@settings(max_examples=40, deadline=None)
+@given(said=st.lists(contents, min_size=2, max_size=6).filter(lambda x: len(x) % 2 == 0))
+def test_what_a_template_marks_as_generated_is_learned(
+    tokenizer: Tokenizer, said: list[str]
+) -> None:
+    source = "{{ messages | length }}{% for m in messages %}[{{ m.role }}]"
+    source += "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|endoftext|>"
+    source += "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+    template = ChatTemplate(source, tokenizer.border_names())
+    found = encode_conversation(template, tokenizer, turns(*said))
+    assert tokenizer.decode(found.ids) == template.render(turns(*said))
+    assert stretches(tokenizer, found) == [text + END for text in said[1::2]]
 
 
 LLAMA = Path(__file__).parents[3] / "shared" / "data" / "tokenizers" / "llama3"
@@ -147,3 +185,17 @@ def test_a_text_begins_as_in_generation() -> None:
     asked = llama.encode("hi", add_special_tokens=True)
     assert encode_completion(llama, "hi", "ok").ids[: len(asked)] == asked
     assert encode_passage(llama, "hi").ids[: len(asked)] == asked
+
+
+def test_what_a_template_always_opens_behind_an_answer_is_not_learned() -> None:
+    specials = ["<|endoftext|>", "<|open|>", "<|call|>", "<|stop|>"]
+    tokenizer = train_bpe(["hi ok. look up"] * 3, 300, special_tokens=specials)
+    source = "{% for m in messages %}<|open|>{{ m.role }}\n"
+    source += "{% if m.call %}<|call|>{{ m.call }}<|stop|>"
+    source += "{% else %}{{ m.content }}<|endoftext|>{% endif %}{% endfor %}<|open|>assistant\n"
+    template = ChatTemplate(source, tokenizer.border_names())
+    messages = [*turns("hi", "ok."), {"role": "assistant", "call": "look up"}, *turns("hi", "ok.")]
+    found = encode_conversation(template, tokenizer, messages)
+    assert tokenizer.decode(found.ids) == template.render(messages)
+    wanted = ["ok.<|endoftext|>", "<|call|>look up<|stop|>", "ok.<|endoftext|>"]
+    assert stretches(tokenizer, found) == wanted

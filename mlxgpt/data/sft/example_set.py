@@ -8,7 +8,7 @@ from mlxgpt import seeding
 from mlxgpt.data.sft.config import SFTDataConfig
 from mlxgpt.data.sft.encoder import RowEncoder, Unusable
 from mlxgpt.data.sft.example import Example
-from mlxgpt.data.sft.forms import Form, recognise
+from mlxgpt.data.sft.forms import Form, Passage, recognise
 from mlxgpt.data.sft.report import Place, Report
 from mlxgpt.data.sft.row_files import read_rows
 from mlxgpt.data.sft.row_folder import find_files
@@ -39,6 +39,11 @@ class ExampleSet:
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    @property
+    def uses_template(self) -> bool:
+        """Whether any row is more than a text, so that a chat template has something to do."""
+        return any(not isinstance(form, Passage) for form in self._forms)
 
     @property
     def fingerprint(self) -> str:

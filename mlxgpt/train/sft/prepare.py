@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlxgpt.checkpoint import load_tokenizer, open_checkpoint
-from mlxgpt.checkpoint.chosen_template import chosen_template
+from mlxgpt.checkpoint.chosen_template import chosen_template, not_needed
 from mlxgpt.data import Batch, batch_bytes
 from mlxgpt.data.sft.batching import validation_batches
 from mlxgpt.data.sft.drawing import Drawing
@@ -45,6 +45,8 @@ def prepare_sft(config: SFTConfig, progress: Progress) -> SFTJob:
     train, valid = load_sets(
         config.data, encoder, config.seed, lambda d, t: progress("reading the rows", d, t)
     )
+    if not train.uses_template:
+        template = not_needed(config.data.template)
     pieces = _pieces(config, train, length)
     drawing = drawing_for(
         config.data,
