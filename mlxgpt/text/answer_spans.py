@@ -7,7 +7,6 @@ characters put around it, which a template has no reason to look at.
 """
 
 from collections.abc import Sequence
-from os.path import commonprefix
 
 from mlxgpt.errors import TokenizerError
 from mlxgpt.text.marked_messages import MarkedMessages
@@ -69,7 +68,7 @@ def _found(
         if not text.startswith(before) or not through.startswith(before):
             continue
         # Behind its end a template may write something that it does not between two turns.
-        turn = commonprefix([text[len(before) :], through[len(before) :]])
+        turn = _common(text[len(before) :], through[len(before) :])
         written = _written(turn, literals)
         if text.startswith(through) or turn[:written].endswith(tuple(literals)):
             return len(before), len(before) + written
@@ -107,6 +106,12 @@ def _by_edges(
         end = next((x for x in literals if rest[gap:].startswith(x)), None)
         return start, stop if end is None else stop + gap + len(end)
     return None
+
+
+def _common(a: str, b: str) -> str:
+    """Return what two texts begin with."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return a[: next((place for place, (x, y) in pairs if x != y), min(len(a), len(b)))]
 
 
 def _written(turn: str, literals: Sequence[str]) -> int:

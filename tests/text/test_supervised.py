@@ -192,7 +192,9 @@ def test_what_a_template_always_opens_behind_an_answer_is_not_learned() -> None:
     tokenizer = train_bpe(["hi ok. look up"] * 3, 300, special_tokens=specials)
     source = "{% for m in messages %}<|open|>{{ m.role }}\n"
     source += "{% if m.call %}<|call|>{{ m.call }}<|stop|>"
-    source += "{% else %}{{ m.content }}<|endoftext|>{% endif %}{% endfor %}<|open|>assistant\n"
+    source += (
+        "{% else %}{{ m.content }}<|endoftext|>{% endif %}{% endfor %}<|open|>assistant{{ '\n' }}"
+    )
     template = ChatTemplate(source, tokenizer.border_names())
     messages = [*turns("hi", "ok."), {"role": "assistant", "call": "look up"}, *turns("hi", "ok.")]
     found = encode_conversation(template, tokenizer, messages)
