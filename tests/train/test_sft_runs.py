@@ -1,5 +1,6 @@
 """Fine-tunings from rows to an adapter: what changes, what does not, and that a stop is no loss."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,41 @@ def test_a_run_of_another_kind_is_told_apart(tmp_path: Path, base: Path, rows: P
 def test_longer_than_the_base_can_see_is_refused(base: Path, rows: Path) -> None:
     with pytest.raises(ConfigError, match=r"max_length.*is 65, but the base sees 64"):
         prepare_tuning(tuning(base, rows, data={"max_length": 65}))
+
+
+FORMS: list[dict[str, Any]] = [
+    {"messages": [{"role": "user", "content": "red"}, {"role": "assistant", "content": "blue"}]},
+    {"prompt": "one two", "completion": "three"},
+    {"text": "cat dog bird runs"},
+    {"instruction": "sing", "input": "red", "output": "green"},
+]
+
+
+@pytest.mark.parametrize("data", MODES, ids=lambda d: d["pack_mode"])
+@pytest.mark.parametrize("mask", [True, False])
+def test_every_form_trains_in_every_mode(tmp_path: Path, data: dict[str, Any], mask: bool) -> None:
+    base = write_base(tmp_path / "base", max_seq_len=256)
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in FORMS * 3), encoding="utf-8")
+    more = {"template": "auto", "max_length": 200, "mask_prompt": mask, "val_fraction": 0}
+    config = tuning(base, file, data=data | more, steps=3)
+    assert tune_in(tmp_path / "run", config).finished
+    assert all(np.isfinite(losses(tmp_path / "run")))
+    seen: dict[bool, int] = {}
+    for masked in (True, False):
+        job = prepare_tuning(tuning(base, file, data=data | more | {"mask_prompt": masked}))
+        seen[masked] = sum(example.num_supervised for example in job.examples.examples)
+        drawn = [batch for step in (1, 2, 3) for batch in job.batches(step)]
+        terms = sum(int(batch.loss_weights.sum()) for batch in drawn)
+        taken = [i for step in range(3) for row in job.drawing.rows(step) for i in row]
+        assert terms == sum(job.examples.examples[i].num_supervised for i in taken)
+    assert seen[True] < seen[False]
+
+
+def test_texts_alone_need_no_template(tmp_path: Path) -> None:
+    base, file = write_base(tmp_path / "base"), tmp_path / "rows.jsonl"
+    file.write_text('{"text": "red green"}\n' * 3, encoding="utf-8")
+    plain = prepare_tuning(tuning(base, file, data={"template": "auto", "val_fraction": 0}))
+    assert (plain.template, plain.notes, plain.tuned.template) == ("plain", (), None)
+    asked = prepare_tuning(tuning(base, file, data={"template": "alpaca", "val_fraction": 0}))
+    assert any("no effect" in note for note in asked.notes)
