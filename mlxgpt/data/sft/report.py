@@ -58,9 +58,10 @@ class Report:
             more = ", ..." if count > _SHOWN else ""
             lines.append(f"dropped    {count:,}: {reason} (line {where}{more})")
         if self.cut_rows:
-            lines.append(f"cut        {self.cut_tokens:,} tokens of {self.cut_rows:,} rows")
+            rows = "1 row" if self.cut_rows == 1 else f"{self.cut_rows:,} rows"
+            lines.append(f"cut        {self.cut_tokens:,} tokens of {rows}")
         if self.also_validated:
-            lines.append(f"note       {self.also_validated:,} used rows are validated on, too")
+            lines.append(f"note       also among the rows to validate on: {self.also_validated:,}")
         total = sum(self.lengths)
         share = f" ({self.supervised / total:.0%})" if total else ""
         lines.append(f"tokens     {total:,}, {self.supervised:,} of them supervised{share}")
