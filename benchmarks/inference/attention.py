@@ -19,7 +19,7 @@ from mlxgpt.infer.paged.pool import Pool
 from mlxgpt.infer.paged.run_views import RunViews
 from mlxgpt.infer.paged.softmax_weights import weights_function
 from mlxgpt.infer.paged.step_attention import StepRow
-from mlxgpt.model import attention
+from mlxgpt.model import Causal, attention
 
 HEADS, KV_HEADS, SIZE, BLOCK = 9, 3, 64, 16
 LAYERS = 4
@@ -130,7 +130,7 @@ def mlx_attention(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
 
 
 def our_attention(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
-    return attention(q, k, v, "causal" if q.shape[2] > 1 else None)
+    return attention(q, k, v, Causal())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

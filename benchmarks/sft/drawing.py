@@ -4,10 +4,15 @@ Corpora of 1,000 examples, each with probability 0.8 of length 10 + floor(50 u),
 floor(340 u); 8,000 draws. In each of four bins of length: length x draws of an example, averaged
 over the examples of each length and then over the lengths. CoV is the population standard
 deviation of the four numbers over their mean; 0 is flat.
+
+Then, for lengths of that kind and a million examples: the time to make each drawing, to draw the
+first step, and to draw one of the steps after it.
 """
 
 import argparse
+import statistics
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -20,11 +25,15 @@ from mlxgpt.data.sft.drawings import drawing_for
 
 BINS = ((10, 80), (80, 160), (160, 240), (240, 401))
 DRAWS, ROWS = 8000, 8
+MODES: tuple[PackMode, ...] = ("none", "sequence", "sample", "bucket")
+CAPACITY = 2048
+"""Places in a row of `sequence`."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sft.drawing")
     parser.add_argument("--corpora", type=int, default=100)
+    parser.add_argument("--examples", type=int, default=1_000_000)
     chosen = parser.parse_args()
     print_conditions()
     rows = []
@@ -41,12 +50,27 @@ def main() -> int:
     names = [f"{low}-{high - 1}" for low, high in BINS]
     headings = ("", *names, "CoV: mean (smallest - largest)")
     show(f"length x draws by bin, mean 1; {chosen.corpora} corpora", headings, rows)
+    lengths = corpus(0, chosen.examples)
+    times = [(mode, *(f"{1e3 * t:,.2f} ms" for t in seconds(mode, lengths))) for mode in MODES]
+    headings = ("pack mode", "to make", "first step", "a later step")
+    show(f"{chosen.examples:,} examples, {ROWS} rows a step, one run", headings, times)
     return 0
 
 
-def corpus(seed: int) -> list[int]:
+def seconds(mode: PackMode, lengths: Sequence[int]) -> tuple[float, float, float]:
+    """Return the seconds to make a drawing, of its first step, and of a later one (median)."""
+    marks = [time.perf_counter()]
+    drawing = drawing_for(SFTDataConfig(train="x", pack_mode=mode), lengths, ROWS, CAPACITY, 0)
+    for step in range(1001):
+        marks.append(time.perf_counter())
+        drawing.rows(step)
+    made, first, *later = np.diff([*marks, time.perf_counter()]).tolist()
+    return made, first, statistics.median(later)
+
+
+def corpus(seed: int, count: int = 1000) -> list[int]:
     """Return the lengths of one corpus."""
-    u = seeding.generator(seed, "known-corpus").random((1000, 2))
+    u = seeding.generator(seed, "known-corpus").random((count, 2))
     return [10 + int(50 * v) if p < 0.8 else 60 + int(340 * v) for p, v in u.tolist()]
 
 

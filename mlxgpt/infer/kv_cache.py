@@ -6,7 +6,7 @@ the rest. The twin without a cache is `CausalAttend(window)` over the whole text
 
 import mlx.core as mx
 
-from mlxgpt.model import attention, causal_mask, narrower
+from mlxgpt.model import Causal, attention, narrower
 
 _GROWTH = 256
 """Buffers grow, and slide, once in so many tokens: the cost of a token stays constant."""
@@ -71,7 +71,7 @@ class KVCache:
     ) -> mx.array:
         window = narrower(self.window, window)
         keys, values = self._layers[layer].append(k, v, window)
-        return attention(q, keys, values, causal_mask(q.shape[2], keys.shape[2], window))
+        return attention(q, keys, values, Causal(window))
 
     @property
     def length(self) -> int:

@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from mlxgpt.config import require
 from mlxgpt.infer.kv_cache import CacheLayer
-from mlxgpt.model import Quantization, attention, causal_mask, narrower
+from mlxgpt.model import Causal, Quantization, attention, narrower
 
 _FEW_ON_CPU = 4
 """Queries of one key/value head up to which products with packed numbers are faster than unpacking
@@ -65,11 +65,11 @@ class QuantizedKVCache:
     ) -> mx.array:
         window = narrower(self.window, window)
         keys, values = self._append(layer, k, v, window)
-        mask = causal_mask(q.shape[2], keys["weight"].shape[2], window)
+        causal = Causal(window)
         if q.shape[1] // k.shape[1] * q.shape[2] <= _few():
-            return self._packed_attention(q, keys, values, mask)
+            return self._packed_attention(q, keys, values, causal)
         keys, values = (self._quantization.dequantize(x, q.dtype) for x in (keys, values))
-        return attention(q, keys, values, mask)
+        return attention(q, keys, values, causal)
 
     @property
     def length(self) -> int:
@@ -98,7 +98,7 @@ class QuantizedKVCache:
         return keys, values
 
     def _packed_attention(
-        self, q: mx.array, keys: Parts, values: Parts, mask: mx.array | str | None
+        self, q: mx.array, keys: Parts, values: Parts, causal: Causal
     ) -> mx.array:
         """Do what `attention` does, without unpacking."""
         b, h, t, d = q.shape
@@ -106,9 +106,7 @@ class QuantizedKVCache:
         # The queries that share a key head lie side by side, so that no key is copied.
         rows = (q * d**-0.5).reshape(b, kv_heads, -1, d)
         scores = self._product(rows, keys, transpose=True).reshape(b, h, t, s)
-        if isinstance(mask, str):
-            mask = mx.arange(s)[None, :] <= mx.arange(s - t, s)[:, None]
-        if mask is not None:
+        if (mask := causal.array(t, s)) is not None:
             scores = mx.where(mask, scores, -float("inf"))
         weights = mx.softmax(scores, axis=-1, precise=True).reshape(b, kv_heads, -1, s)
         return self._product(weights, values, transpose=False).reshape(b, h, t, d)

@@ -1,6 +1,7 @@
 """The network: ids -> logits. Knows nothing of text, files, training or scheduling."""
 
-from mlxgpt.model.attend import Attend, CausalAttend, SegmentAttend, causal_mask, narrower
+from mlxgpt.model.attend import Attend, CausalAttend, SegmentAttend
+from mlxgpt.model.causal import Causal, narrower
 from mlxgpt.model.config import GPTConfig
 from mlxgpt.model.cost import (
     kv_bytes_per_token,
@@ -21,6 +22,7 @@ __all__ = [
     "GPT",
     "PRESETS",
     "Attend",
+    "Causal",
     "CausalAttend",
     "Dropout",
     "GPTConfig",
@@ -28,7 +30,6 @@ __all__ = [
     "RopeScaling",
     "SegmentAttend",
     "attention",
-    "causal_mask",
     "cross_entropy",
     "init_weights",
     "kv_bytes_per_token",

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
+from mlxgpt.model.causal import Causal, narrower
 from mlxgpt.model.kernels import attention
 
 
@@ -49,8 +50,7 @@ class CausalAttend:
         v: mx.array,
         window: int | None,
     ) -> mx.array:
-        mask = causal_mask(q.shape[2], k.shape[2], narrower(self.window, window))
-        return attention(q, k, v, mask)
+        return attention(q, k, v, Causal(narrower(self.window, window)))
 
 
 class SegmentAttend:
@@ -58,16 +58,17 @@ class SegmentAttend:
 
     `segment_ids` (B, T) numbers the examples of a row; a token sees earlier tokens of the same
     number, and its rotary position counts from the start of its segment. Numbers must be runs
-    (1, 1, 1, 2, 2, ...): a number does not come back later in the row.
+    (1, 1, 1, 2, 2, ...): a number does not come back later in the row. `longest`: no run of those
+    that matter is longer, which spares looking further back; None: it is not known.
     """
 
-    def __init__(self, segment_ids: mx.array) -> None:
-        length = segment_ids.shape[1]
-        same = segment_ids[:, :, None] == segment_ids[:, None, :]
+    def __init__(self, segment_ids: mx.array, longest: int | None = None) -> None:
+        self._segments, self._longest = segment_ids, longest
+        rows, length = segment_ids.shape
+        begins = segment_ids[:, 1:] != segment_ids[:, :-1]
+        begins = mx.concatenate([mx.ones((rows, 1), mx.bool_), begins], axis=1)
         index = mx.arange(length)
-        seen = same & (index[:, None] >= index[None, :])  # (B, T, T)
-        self.mask = seen[:, None]  # (B, 1, T, T)
-        self.positions = seen.astype(mx.int32).sum(-1) - 1  # (B, T)
+        self.positions = index - mx.cummax(mx.where(begins, index, 0), axis=1)  # (B, T)
 
     def offset(self, layer: int) -> mx.array:  # noqa: ARG002
         return self.positions
@@ -80,24 +81,5 @@ class SegmentAttend:
         v: mx.array,
         window: int | None,
     ) -> mx.array:
-        length = q.shape[2]
-        if window is None or length <= window:
-            return attention(q, k, v, self.mask)
         # A segment is a run, so two of its tokens are as far apart as their places in the row.
-        index = mx.arange(length)
-        near = index[None, :] > index[:, None] - window
-        return attention(q, k, v, self.mask & near)
-
-
-def narrower(a: int | None, b: int | None) -> int | None:
-    """Return the smaller of two windows; None is one without an end."""
-    return b if a is None else a if b is None else min(a, b)
-
-
-def causal_mask(queries: int, keys: int, window: int | None) -> mx.array | str | None:
-    """Return the mask for `queries` tokens at the end of `keys` tokens, as `attention` takes it."""
-    if window is None or keys <= window:
-        return "causal" if queries > 1 else None
-    query = mx.arange(keys - queries, keys)[:, None]
-    key = mx.arange(keys)[None, :]
-    return (key <= query) & (key > query - window)
+        return attention(q, k, v, Causal(narrower(self._longest, window), self._segments))

@@ -11,10 +11,12 @@ from typing import cast
 import mlx.core as mx
 import mlx.nn as nn
 
+from mlxgpt.model.causal import Causal
+
 _WORTH_IT = 16384
 """Numbers in an array from which on the polynomial is used."""
 _QUERY_BLOCK = 64
-"""Causal attention goes by blocks of so many queries, each with the keys that it may see."""
+"""Attention goes by blocks of so many queries, each with the keys that it may see."""
 
 
 def swiglu(gate: mx.array, up: mx.array) -> mx.array:
@@ -22,26 +24,22 @@ def swiglu(gate: mx.array, up: mx.array) -> mx.array:
     return cast(mx.array, _swiglu(gate, up)) if _by_hand(gate) else plain_swiglu(gate, up)
 
 
-def attention(q: mx.array, k: mx.array, v: mx.array, mask: mx.array | str | None) -> mx.array:
+def attention(q: mx.array, k: mx.array, v: mx.array, causal: Causal) -> mx.array:
     """Scaled dot-product attention (Vaswani et al., 2017, eq. 1) with scale 1 / sqrt(D).
 
     q (B, H, T, D), k and v (B, Hkv, S, D); query head h uses key/value head h // (H // Hkv).
-    `mask` is None, "causal" (the last query sees the last key), or boolean and broadcastable to
-    (B, H, T, S), true where a query may look. A query that sees nothing gives zeros on a CPU.
+    `causal` says which of the keys a query sees.
     """
     queries, keys = q.shape[2], k.shape[2]
     if queries == 1 or not _by_hand(q):
-        return plain_attention(q, k, v, mask)
-    if not isinstance(mask, str):
-        return _attention(q, k, v, mask)
-    blocks = []
-    for start in range(0, queries, _QUERY_BLOCK):
-        stop = min(start + _QUERY_BLOCK, queries)
-        seen = keys - queries + stop  # what the last query of this block may look at
-        triangle = mx.arange(seen)[None, :] <= mx.arange(seen - (stop - start), seen)[:, None]
-        block = q[:, :, start:stop], k[:, :, :seen], v[:, :, :seen]
-        blocks.append(_attention(*block, triangle))
-    return mx.concatenate(blocks, axis=2)
+        return plain_attention(q, k, v, causal)
+    return mx.concatenate(
+        [
+            _attention(q[:, :, some], k[:, :, seen], v[:, :, seen], mask)
+            for some, seen, mask in causal.blocks(queries, keys, _QUERY_BLOCK)
+        ],
+        axis=2,
+    )
 
 
 def cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
@@ -62,8 +60,9 @@ def plain_swiglu(gate: mx.array, up: mx.array) -> mx.array:
     return nn.silu(gate) * up
 
 
-def plain_attention(q: mx.array, k: mx.array, v: mx.array, mask: mx.array | str | None) -> mx.array:
+def plain_attention(q: mx.array, k: mx.array, v: mx.array, causal: Causal) -> mx.array:
     """`attention`, by MLX."""
+    mask = causal.mask(q.shape[2], k.shape[2])
     return mx.fast.scaled_dot_product_attention(q, k, v, scale=q.shape[-1] ** -0.5, mask=mask)
 
 
@@ -132,21 +131,19 @@ def _swiglu_vjp(
     return cotangent * up * s * (1 + gate * (1 - s)), cotangent * gate * s
 
 
-def _attention(q: mx.array, k: mx.array, v: mx.array, mask: mx.array | None) -> mx.array:
-    """Attention in full: scores, their softmax, the mean of the values."""
+def _attention(q: mx.array, k: mx.array, v: mx.array, mask: mx.array) -> mx.array:
+    """Attention in full: scores, their softmax, the mean of the values. Each query sees a key.
+
+    `mask` (T, S) or (B, 1, T, S).
+    """
     b, h, t, d = q.shape
     kv_heads, s = k.shape[1], k.shape[2]
     group = h // kv_heads
     # The queries that share a key head lie side by side, so that no key is copied.
     rows = (q * d**-0.5).reshape(b, kv_heads, group * t, d)
-    scores = rows @ k.swapaxes(-1, -2)
-    if mask is not None:
-        seen = mx.broadcast_to(mask, (b, h, t, s)) if mask.ndim > 2 else mask
-        shape = (b, kv_heads, group, t, s) if mask.ndim > 2 else (t, s)
-        grouped = scores.reshape(b, kv_heads, group, t, s)
-        scores = mx.where(seen.reshape(shape), grouped, -float("inf")).reshape(scores.shape)
-    highest = mx.stop_gradient(mx.maximum(scores.max(axis=-1, keepdims=True), -1e30))
-    weights = _exp(scores - highest)
-    # A product with ones is faster than a sum; it is at least 1 for a query that sees anything.
-    total = mx.maximum(weights @ mx.ones((s, 1)), 0.5)
-    return ((weights @ v) / total).reshape(b, h, t, d)
+    grouped = (rows @ k.swapaxes(-1, -2)).reshape(b, kv_heads, group, t, s)
+    seen = mask if mask.ndim == 2 else mask[:, None]
+    scores = mx.where(seen, grouped, -float("inf")).reshape(b, kv_heads, group * t, s)
+    weights = _exp(scores - mx.stop_gradient(scores.max(axis=-1, keepdims=True)))
+    # A product with ones is faster than a sum.
+    return ((weights @ v) / (weights @ mx.ones((s, 1)))).reshape(b, h, t, d)

@@ -5,10 +5,10 @@ is encoded apart from what stands before it, so that generation, which sees that
 ids.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from mlxgpt.errors import TokenizerError
 from mlxgpt.seeding import derive
@@ -31,17 +31,17 @@ def encode_conversation(
     messages: Sequence[Message],
     *,
     tools: Sequence[Mapping[str, Any]] | None = None,
-    turns: Literal["all", "last"] = "all",
+    learned: Collection[int] | None = None,
     dropout: float = 0.0,
     seed: int = 0,
 ) -> SupervisedIds:
     """Return the ids of the whole conversation; the assistant's turns are supervised.
 
-    Of each of them, or of the last, that is what the template marks as generated or, where it marks
-    nothing, all it writes behind the header that opens an answer, up to the special token that ends
-    it. Where the template writes none behind the last message, the end of text is added. Raises
-    `TokenizerError` for messages that the template does not take, and for a template of which it
-    cannot be told what the model writes.
+    `learned` are the indices of those that are; None: all. Of each that is what the template marks
+    as generated or, where it marks nothing, all it writes behind the header that opens an answer,
+    up to the special token that ends it. Where the template writes none behind the last message,
+    the end of text is added. Raises `TokenizerError` for messages that the template does not take,
+    and for a template of which it cannot be told what the model writes.
     """
     marked = template.marked(tokenizer, messages, tools)
     text = marked.text()
@@ -51,9 +51,8 @@ def encode_conversation(
     literals.sort(key=lambda name: tokenizer.special_tokens[name] != end)
     answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
     spans = answer_spans(marked, text, answers, literals, template.name)
-    if turns == "last":
-        spans, answers = spans[-1:], answers[-1:]
-    both = zip(answers, spans, strict=True)
+    both = [x for x in zip(answers, spans, strict=True) if learned is None or x[0] in learned]
+    spans = [span for _, span in both]
     open_ended = [index for index, (a, b) in both if not _ends(text[a:b], literals)]
     if any(index != len(messages) - 1 for index in open_ended):
         raise TokenizerError(f"{template.name} does not tell where an answer ends")

@@ -1,6 +1,7 @@
 """Network and batch -> loss: cross-entropy of the next token, weighted per token."""
 
 from dataclasses import dataclass
+from typing import NotRequired, TypedDict
 
 import mlx.core as mx
 import numpy as np
@@ -9,13 +10,24 @@ from mlxgpt.data import Batch
 from mlxgpt.model import GPT, CausalAttend, Dropout, SegmentAttend
 from mlxgpt.model.chunked_loss import chunked_nll, evaluated_nll, tokens_at_once, weighted_nll
 
-Inputs = dict[str, mx.array]
-"""What a traced function is given of a batch."""
+
+class Inputs(TypedDict):
+    """What a traced function is given of a batch; other shapes and numbers are traced anew."""
+
+    input_ids: mx.array
+    targets: mx.array
+    loss_weights: mx.array
+    segment_ids: NotRequired[mx.array]
+    longest: NotRequired[int]
+    """No segment is longer."""
+    places: NotRequired[mx.array]
+    """Those of the flattened batch that `targets` and `loss_weights` are of; else of all."""
+
 
 _WORTH_IT = 3 / 4
 """Share of places with a target below which those are picked out before the head."""
-_SIZES = 8
-"""So many numbers of places are picked from a batch of one shape, each of which is traced once."""
+_SIZES, _LONGEST = 8, 4
+"""So many numbers of places, and lengths of the longest segment, batches of one shape have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,17 +49,23 @@ class Objective:
         Where few places count, `places` are their numbers in the flattened batch, filled up with
         the first at weight 0, and targets and weights are theirs alone.
         """
-        inputs = {"input_ids": mx.array(rows.input_ids)}
-        if rows.segment_ids is not None:
-            inputs["segment_ids"] = mx.array(rows.segment_ids)
         targets, weights = rows.targets, rows.loss_weights
         places = _counting(weights)
         if places is not None:
             number = np.count_nonzero(weights)
             targets, weights = targets.reshape(-1)[places], weights.reshape(-1)[places]
             weights[number:] = 0.0
+        inputs = Inputs(
+            input_ids=mx.array(rows.input_ids),
+            targets=mx.array(targets),
+            loss_weights=mx.array(weights),
+        )
+        if places is not None:
             inputs["places"] = mx.array(places)
-        return inputs | {"targets": mx.array(targets), "loss_weights": mx.array(weights)}
+        if rows.segment_ids is not None:
+            inputs["segment_ids"] = mx.array(rows.segment_ids)
+            inputs["longest"] = _longest(rows.segment_ids)
+        return inputs
 
     def nll(self, model: GPT, inputs: Inputs, key: mx.array | None) -> mx.array:
         """Return the sum over all targets of weight times negative log-likelihood in nats, float32.
@@ -57,7 +75,8 @@ class Objective:
         dropout; None: there is none, as in an evaluation.
         """
         segments = inputs.get("segment_ids")
-        attend = CausalAttend() if segments is None else SegmentAttend(segments)
+        longest = inputs.get("longest")
+        attend = CausalAttend() if segments is None else SegmentAttend(segments, longest)
         dropout = None
         if key is not None and (self.dropout or self.adapter_dropout):
             dropout = Dropout(self.dropout, key, self.adapter_dropout)
@@ -90,3 +109,12 @@ def _counting(weights: np.ndarray) -> np.ndarray | None:
     places = np.zeros(min(wanted, weights.size), dtype=np.int32)
     places[: len(found)] = found
     return places
+
+
+def _longest(segments: np.ndarray) -> int:
+    """Return a bound of the longest run of one number in a row, one of a few for each shape."""
+    first = np.ones(segments.shape, dtype=np.bool_)
+    first[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    runs = np.diff(np.append(np.flatnonzero(first), segments.size))
+    step = -(-segments.shape[1] // _LONGEST)
+    return min(-(-int(runs.max()) // step) * step, segments.shape[1])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxgpt import seeding
-from mlxgpt.model import CausalAttend, SegmentAttend, causal_mask
+from mlxgpt.model import Causal, CausalAttend, SegmentAttend
 
 
 def arrays(
@@ -41,23 +41,56 @@ def test_a_token_sees_itself_and_the_window_before_it(length: int, window: int |
     assert CausalAttend(window).offset(3) == 0
 
 
-@given(st.integers(1, 12), st.integers(0, 12), st.none() | st.integers(1, 14))
-def test_queries_stand_at_the_end_of_the_keys(queries: int, more: int, window: int | None) -> None:
+@given(
+    st.integers(1, 12),
+    st.integers(0, 12),
+    st.none() | st.integers(1, 14),
+    st.none() | st.lists(st.integers(0, 3), min_size=24, max_size=24),
+    st.integers(1, 13),
+)
+def test_queries_stand_at_the_end_of_the_keys(
+    queries: int, more: int, window: int | None, segments: list[int] | None, size: int
+) -> None:
     keys = queries + more
-    mask = causal_mask(queries, keys, window)
+    numbers = sorted(segments[:keys]) if segments else [0] * keys
+    causal = Causal(window, mx.array([numbers]) if segments else None)
     expected = np.array(
         [
-            [s <= t and (window is None or s > t - window) for s in range(keys)]
+            [
+                s <= t and (window is None or s > t - window) and numbers[s] == numbers[t]
+                for s in range(keys)
+            ]
             for t in range(more, keys)
         ]
     )
+    mask, written = causal.mask(queries, keys), causal.array(queries, keys)
     if mask is None:
+        assert written is None
         assert expected.all()
-    elif isinstance(mask, str):
-        assert mask == "causal"
-        assert np.array_equal(expected, np.tri(queries, keys, more, dtype=bool))
     else:
-        assert np.array_equal(np.array(mask), expected)
+        assert written is not None
+        assert np.array_equal(np.array(written).reshape(queries, keys), expected)
+        if isinstance(mask, str):
+            assert (mask, window is None or window >= keys, segments) == ("causal", True, None)
+        else:
+            assert mx.array_equal(mask, written)
+    found, done = np.zeros_like(expected), 0
+    for some, seen, block in causal.blocks(queries, keys, size):
+        assert some.start == done
+        assert 1 <= some.stop - some.start <= size
+        done = some.stop
+        found[some, seen] = np.array(block).reshape(some.stop - some.start, -1)
+    assert done == queries
+    assert np.array_equal(found, expected)
+
+
+def test_no_key_before_the_window_is_touched() -> None:
+    assert [seen for _, seen, _ in Causal(100).blocks(256, 300, 64)] == [
+        slice(0, 108),
+        slice(9, 172),
+        slice(73, 236),
+        slice(137, 300),
+    ]
 
 
 @pytest.mark.parametrize("length", [1, 3, 300])
@@ -83,12 +116,14 @@ def test_positions_count_from_the_start_of_a_segment() -> None:
 
 
 @pytest.mark.parametrize("repeat", [1, 12])
-def test_segments_do_not_see_each_other(repeat: int) -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_segments_do_not_see_each_other(repeat: int, known: bool) -> None:
     segments = np.repeat(np.array([[1, 1, 1, 2, 2, 3, 3, 3, 0], [5] * 9]), repeat, axis=1)
     length = segments.shape[1]
     q, k, v = arrays(2, 4, 2, length, 24)
     i = np.arange(length)
     seen = (segments[:, :, None] == segments[:, None, :]) & (i[None, :] <= i[:, None])
-    out = np.array(SegmentAttend(mx.array(segments))(0, q, k, v, None))
+    longest = 9 * repeat if known else None
+    out = np.array(SegmentAttend(mx.array(segments), longest)(0, q, k, v, None))
     np.testing.assert_allclose(out, reference(q, k, v, seen), atol=2e-5)
     assert np.isfinite(out).all()

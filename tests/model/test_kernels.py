@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxgpt.model import kernels
+from mlxgpt.model import Causal, kernels
 
 pytestmark = pytest.mark.skipif(
     mx.default_device().type != mx.DeviceType.cpu, reason="on a GPU MLX's kernels are used"
@@ -77,49 +77,35 @@ def test_swiglu_of_extreme_gates_is_finite():
     group=st.integers(1, 3),
     queries=st.integers(2, 11),
     older=st.integers(0, 9),
-    kind=st.sampled_from(["causal", "none", "shared mask", "mask per row", "mask per head"]),
+    window=st.none() | st.integers(1, 20),
+    packed=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_attention_over_shapes_and_masks(b, kv_heads, group, queries, older, kind, seed):
+def test_attention_over_shapes_and_masks(b, kv_heads, group, queries, older, window, packed, seed):
     keys, heads = queries + older, kv_heads * group
     q = normal((b, heads, queries, 6), seed, 2.0)
     k, v = normal((b, kv_heads, keys, 6), seed + 1), normal((b, kv_heads, keys, 6), seed + 2)
-    shape = {
-        "shared mask": (queries, keys),
-        "mask per row": (b, 1, queries, keys),
-        "mask per head": (b, heads, queries, keys),
-    }.get(kind)
-    if shape:
-        mask = np.random.default_rng(seed).random(shape) < 0.5
-        mask[..., 0] = True  # each query sees something
-        mask = mx.array(mask)
-    else:
-        mask = "causal" if kind == "causal" else None
-    assert_same(
-        lambda *a: kernels.attention(*a, mask),
-        lambda *a: kernels.plain_attention(*a, mask),
-        q,
-        k,
-        v,
-    )
+    segments = np.sort(np.random.default_rng(seed).integers(0, 3, (b, keys)), axis=1)
+    causal = Causal(window, mx.array(segments) if packed else None)
+    for block in (4, 64):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "_QUERY_BLOCK", block)
+            assert_same(
+                lambda *a: kernels.attention(*a, causal),
+                lambda *a: kernels.plain_attention(*a, causal),
+                q,
+                k,
+                v,
+            )
 
 
 def test_a_later_key_changes_no_bit_of_an_earlier_query():
     q, k, v = (normal((1, 2, 12, 8), i) for i in range(3))
-    before = np.array(kernels.attention(q, k, v, "causal"))
+    before = np.array(kernels.attention(q, k, v, Causal()))
     k[:, :, 7], v[:, :, 7] = 1e3, 1e3
-    after = np.array(kernels.attention(q, k, v, "causal"))
+    after = np.array(kernels.attention(q, k, v, Causal()))
     assert (before[:, :, :7] == after[:, :, :7]).all()
     assert (before[:, :, 7:] != after[:, :, 7:]).any()
-
-
-def test_a_query_that_sees_nothing_gives_zeros_and_finite_gradients():
-    q, k, v = (normal((1, 1, 3, 4), i) for i in range(3))
-    mask = mx.array([[False, False, False], [True, False, False], [True, True, False]])
-    out = kernels.attention(q, k, v, mask)
-    assert (np.array(out)[0, 0, 0] == 0).all()
-    gradients = mx.grad(lambda *a: kernels.attention(*a, mask).sum(), argnums=(0, 1, 2))(q, k, v)
-    assert all(np.isfinite(np.array(g)).all() for g in gradients)
 
 
 @pytest.mark.parametrize("scale", [0.01, 3.0, 100.0])

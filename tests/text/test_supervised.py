@@ -70,9 +70,13 @@ def test_answers_and_their_ends_are_learned_and_nothing_else(
         asked = alpaca.encode(tokenizer, messages[:turn], add_generation_prompt=True)
         if turn == 1:
             assert found.ids[: len(asked)] == asked
-    last = encode_conversation(alpaca, tokenizer, messages, turns="last")
-    assert tokenizer.decode(last.ids) == alpaca.render(messages)
-    assert stretches(tokenizer, last) == wanted[-1:]
+    for some in (range(1, len(said), 4), [len(said) - 1]):
+        part = encode_conversation(alpaca, tokenizer, messages, learned=some)
+        assert tokenizer.decode(part.ids) == alpaca.render(messages)
+        assert stretches(tokenizer, part) == [said[i] + "<|endoftext|>" for i in some]
+    # What comes before the last answer is what generation sees.
+    asked = alpaca.encode(tokenizer, messages[:-1], add_generation_prompt=True)
+    assert part.ids[: len(asked)] == asked
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,6 +89,7 @@ def test_a_completion_is_learned_to_the_byte(
     begin = tokenizer.encode(prompt) or [tokenizer.special_tokens["<|endoftext|>"]]
     assert found.ids[: len(begin)] == begin
     assert not any(found.supervised[: len(begin)])
+    assert found.ids.count(tokenizer.special_tokens["<|endoftext|>"]) == 1 + (prompt == "")
 
 
 def test_a_seam_is_not_merged_over(tokenizer: Tokenizer) -> None:

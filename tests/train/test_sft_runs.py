@@ -11,7 +11,7 @@ from tiny_runs import COMPILED, Recorder
 from tiny_tunings import prepare_tuning, tune_in, tune_on, tuning, write_base, write_rows
 
 from mlxgpt.checkpoint import load, read_adapter
-from mlxgpt.errors import CheckpointError, ConfigError
+from mlxgpt.errors import CheckpointError, ConfigError, MLXGPTError
 from mlxgpt.model import GPT
 from mlxgpt.train import RunDirectory
 from mlxgpt.train.sft import SFTConfig
@@ -231,6 +231,55 @@ def test_every_form_trains_in_every_mode(tmp_path: Path, data: dict[str, Any], m
         taken = [i for step in range(3) for row in job.drawing.rows(step) for i in row]
         assert terms == sum(job.examples.examples[i].num_supervised for i in taken)
     assert seen[True] < seen[False]
+
+
+REFUSED = {
+    "axolotl_conversation.tokenized_llama2chat.json": "rows of ids",
+    "humaneval_example_problem.jsonl": "unknown kind of row",
+    "humaneval_example_samples.jsonl": "unknown kind of row",
+    "lfs_pointer_instead_of_lima.json": "git-lfs",
+    "mlx-tune.LICENSE": "no file of rows",
+    "mt_bench_question.jsonl": "unknown kind of row",
+    "mt_bench_reference_gpt4.jsonl": "unknown kind of row",
+    "synthetic_blank_and_truncated.jsonl": ":4: not JSON",
+    "synthetic_latin1.jsonl": "not UTF-8",
+}
+
+
+def beginning(file: Path, folder: Path) -> Path:
+    """Return `file`, or, where it is long, a file in `folder` of its first rows."""
+    lines = file.read_bytes().splitlines(keepends=True)
+    if file.suffix != ".jsonl" or len(lines) < 200:
+        return file
+    few = folder / f"{file.parent.name}-{file.name}"
+    few.write_bytes(b"".join(lines[:100]))
+    return few
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", MODES, ids=lambda d: d["pack_mode"])
+def test_real_and_odd_files_train_or_are_refused_in_a_line(
+    tmp_path: Path, data: dict[str, Any], shared_data: Path
+) -> None:
+    folder = shared_data / "sft"
+    files = [*folder.glob("*.json*"), *folder.glob("mlx-*/*"), *folder.glob("odd/*")]
+    assert len(files) > 20
+    files = [beginning(file, tmp_path) for file in files]
+    base, refused = write_base(tmp_path / "base", max_seq_len=128), dict[str, str]()
+    more = {"template": "auto", "max_length": 128, "overflow": "truncate-left", "val_fraction": 0}
+    for number, file in enumerate(files):
+        config = tuning(base, file, data=data | more, steps=2)
+        try:
+            assert tune_in(tmp_path / str(number), config).finished
+        except MLXGPTError as error:
+            refused[file.name] = str(error)
+        else:
+            assert all(np.isfinite(losses(tmp_path / str(number))))
+    assert refused.keys() == REFUSED.keys()
+    for name, said in refused.items():
+        assert name in said
+        assert REFUSED[name] in said
+        assert "\n" not in said
 
 
 def test_texts_alone_need_no_template(tmp_path: Path) -> None:

@@ -116,8 +116,9 @@ class RowEncoder:
 
     def _conversation(self, form: Conversation, how: dict) -> SupervisedIds | Unusable:
         turns = [i for i, m in enumerate(form.messages) if m["role"] == "assistant"]
-        learned = turns[-1:] if self._config.turns == "last" else turns
-        if not any(i not in form.unlearned for i in learned):
+        turns = turns[-1:] if self._config.turns == "last" else turns
+        learned = {i for i in turns if i not in form.unlearned}
+        if not learned:
             return NO_ANSWER
         if not any(_says(form.messages[i]) for i in learned):
             return EMPTY
@@ -126,24 +127,16 @@ class RowEncoder:
                 "a conversation needs a chat template, and there is none: give --template "
                 "alpaca, or another one that this base knows the control tokens of"
             )
-        found = encode_conversation(
-            self._template, self._tokenizer, form.messages, tools=form.tools, **how
+        return encode_conversation(
+            self._template,
+            self._tokenizer,
+            form.messages,
+            tools=form.tools,
+            learned=learned,
+            **how,
         )
-        unlearned = {i for i in turns if i not in learned or i in form.unlearned}
-        return _without(found, [i in unlearned for i in turns]) if unlearned else found
 
 
 def _says(message: object) -> bool:
     assert isinstance(message, dict)
     return any(value for name, value in message.items() if name != "role")
-
-
-def _without(found: SupervisedIds, hidden: list[bool]) -> SupervisedIds:
-    """Take the supervision from some turns, each of which is one stretch of supervised ids."""
-    supervised, turn, before = [], -1, False
-    for learned in found.supervised:
-        turn += learned and not before
-        before = learned
-        supervised.append(learned and not hidden[turn])
-    assert turn + 1 == len(hidden), "two turns are one stretch"
-    return SupervisedIds(found.ids, supervised)

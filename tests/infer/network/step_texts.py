@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from mlxgpt.model import causal_mask
+from mlxgpt.model import Causal
 from mlxgpt.model.kernels import plain_attention
 
 
@@ -45,8 +45,7 @@ class PlainStep:
                 new = [mx.concatenate(pair, axis=1) for pair in pairs]
             text.stored[layer] = new[0], new[1]
             query = q[at : at + count].swapaxes(0, 1)
-            mask = causal_mask(count, new[0].shape[1], window)
-            out = plain_attention(query[None], new[0][None], new[1][None], mask)
+            out = plain_attention(query[None], new[0][None], new[1][None], Causal(window))
             outputs.append(out[0].swapaxes(0, 1))
             at += count
         return mx.concatenate(outputs)
