@@ -17,14 +17,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sft.packed")
     parser.add_argument("--model", required=True)
     parser.add_argument("--data", required=True)
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--batch", type=int, default=8, help="rows of a step, unpacked")
-    parser.add_argument("--length", type=int, default=2048)
+    parser.add_argument("--length", type=int, default=1024)
     chosen = parser.parse_args()
     print_conditions()
     modes = {
         "none": ["--batch", str(chosen.batch)],
-        "sequence": ["--batch", "1"],
+        "sequence": ["--batch", "2"],
         "bucket": ["--batch", str(chosen.batch), "--length-bucket", "6"],
         "none, 2,048 places at once": ["--batch", str(chosen.batch), "--tokens-per-batch", "2048"],
     }
