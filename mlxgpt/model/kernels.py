@@ -15,8 +15,9 @@ from mlxgpt.model.causal import Causal
 
 _WORTH_IT = 16384
 """Numbers in an array from which on the polynomial is used."""
-_QUERY_BLOCK = 64
-"""Attention goes by blocks of so many queries, each with the keys that it may see."""
+_BLOCK, _BLOCKS = 64, 4
+"""Attention goes by blocks of queries, each with the keys that it may see: of so many at least, and
+hardly more than so many, since each takes some twenty operations, which threads wait for."""
 
 
 def swiglu(gate: mx.array, up: mx.array) -> mx.array:
@@ -36,7 +37,7 @@ def attention(q: mx.array, k: mx.array, v: mx.array, causal: Causal) -> mx.array
     return mx.concatenate(
         [
             _attention(q[:, :, some], k[:, :, seen], v[:, :, seen], mask)
-            for some, seen, mask in causal.blocks(queries, keys, _QUERY_BLOCK)
+            for some, seen, mask in causal.blocks(queries, keys, max(_BLOCK, queries // _BLOCKS))
         ],
         axis=2,
     )

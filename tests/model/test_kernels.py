@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def by_hand_at_any_size(monkeypatch):
     monkeypatch.setattr(kernels, "_WORTH_IT", 0)
-    monkeypatch.setattr(kernels, "_QUERY_BLOCK", 4)
+    monkeypatch.setattr(kernels, "_BLOCK", 4)
 
 
 def normal(shape, seed, scale=1.0):
@@ -89,7 +89,7 @@ def test_attention_over_shapes_and_masks(b, kv_heads, group, queries, older, win
     causal = Causal(window, mx.array(segments) if packed else None)
     for block in (4, 64):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kernels, "_QUERY_BLOCK", block)
+            patch.setattr(kernels, "_BLOCK", block)
             assert_same(
                 lambda *a: kernels.attention(*a, causal),
                 lambda *a: kernels.plain_attention(*a, causal),
